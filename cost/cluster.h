@@ -1,0 +1,71 @@
+/* A cluster as hw.json describes it (contract.md): accelerators, nested links,
+ * node groups; and how a process group lies on it.
+ *
+ * Levels: node (NVLink/PCIe domain, `accelerators_per_node`) < leaf (nodes that
+ * reach each other without oversubscription, `nodes_per_leaf`) < spine. Ranks
+ * are placed node by node, group by group, in the order of hw.json.
+ * Rates are bytes per second, one direction. The struct owns no memory. */
+#ifndef COST_CLUSTER_H
+#define COST_CLUSTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cost/profile.h"
+
+struct err;
+struct json;
+struct profile;
+
+enum { CLUSTER_GROUPS_MAX = 8 };
+
+struct node_group {
+    int64_t nodes;
+    int accelerators_per_node;
+    struct accelerator accelerator;
+    struct link_profile intra;
+    struct fabric_profile fabric;
+    int nics_per_node;
+    double nic_bytes_per_s; /* one NIC */
+    bool rdma;
+    double oversubscription; /* >= 1, applies between leaves */
+    int64_t nodes_per_leaf;  /* 0 = one leaf */
+};
+
+struct cluster {
+    char name[128];
+    int64_t accelerators; /* in all */
+    int n_groups;
+    struct node_group group[CLUSTER_GROUPS_MAX];
+    struct accelerator accelerator; /* the slowest member: every field the worst of the groups */
+    double usable_memory;           /* default limit: share of memory_bytes, 0.94 */
+    double price_per_accelerator_hour, mtbf_hours_per_accelerator; /* 0 = not stated */
+    double link_quality;            /* knob on network bandwidth: 1 sound default, 0.8 average cloud, ... */
+};
+
+/* A set of ranks: all sums of i_d * stride_d, 0 <= i_d < size_d, plus a base. */
+enum { GROUP_DIMS_MAX = 6 };
+struct rank_group {
+    int n_dims;
+    struct { int64_t size, stride; } dim[GROUP_DIMS_MAX];
+};
+
+/* How the worst instance of a group lies on the cluster (over all instances). */
+struct span {
+    int64_t ranks;          /* members */
+    int64_t nodes;          /* nodes touched */
+    int ranks_per_node;     /* members in one node (the most) */
+    int groups_per_node;    /* instances that use one node's NICs at the same time */
+    bool crosses_leaf;
+    int node_group;         /* index of the node group that bounds it (slowest link) */
+    double nic_bytes_per_s; /* NIC rate that one instance can use per node: line * ranks_per_node/accelerators_per_node, after sharing and oversubscription */
+    double line_bytes_per_s; /* the whole node's line */
+};
+
+int cluster_load(const char *path, const struct profile *profile, struct cluster *ret, struct err *warn, struct err *err);
+int cluster_parse(const struct json *root, const char *file, const struct profile *profile, struct cluster *ret, struct err *warn, struct err *err);
+
+/* Exact for any group; cheap (no enumeration) when sizes and node sizes divide. */
+void cluster_span(const struct cluster *cluster, const struct rank_group *group, int64_t world, struct span *ret);
+
+#endif

@@ -1,0 +1,93 @@
+/* A parallelism plan (plan.json, contract.md): who computes what, when.
+ *
+ * World = tp*cp*pp*dp. Experts live on etp*ep*edp*pp = world. Sizes are counts
+ * of ranks; batch sizes are sequences. The struct owns no memory; it is copied
+ * freely. */
+#ifndef COST_PLAN_H
+#define COST_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cost/precision.h"
+
+struct cluster;
+struct err;
+struct json;
+struct model;
+struct rank_group;
+
+enum { PLAN_CHUNKS_MAX = 1024 };
+
+enum plan_schedule {
+    SCHEDULE_GPIPE, SCHEDULE_LOOPED_BFS, SCHEDULE_1F1B, SCHEDULE_INTERLEAVED, SCHEDULE_ZB_H1, SCHEDULE_ZB_H2, SCHEDULE_ZB_AUTO,
+    SCHEDULE_INTERLEAVED_ZB, SCHEDULE_ZB_V, SCHEDULE_ZB_V_AUTO, SCHEDULE_V_HALF, SCHEDULE_V_MIN, SCHEDULE_1F1B_V, SCHEDULE_DUALPIPE,
+    SCHEDULE_DUALPIPE_V, SCHEDULES
+};
+extern const char *const schedule_names[]; /* contract.md's words, NULL-terminated */
+
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
+enum context_parallel { CP_RING, CP_ULYSSES };
+enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZERS };
+enum attention_kernel { ATTENTION_FLASH, ATTENTION_UNFUSED };
+enum axis { AXIS_TP, AXIS_CP, AXIS_EP, AXIS_DP, AXIS_PP, AXES };
+
+struct plan {
+    int tp, cp, pp, vp, dp, ep, etp;
+    bool sequence_parallel;
+    enum context_parallel context_parallel;
+    int zero; /* 0..3 */
+    int micro_batch;
+    int64_t global_batch, seq_len;
+    enum plan_schedule schedule;
+    int schedule_group; /* interleaved: micro-batches per group, 0 = pp */
+    enum recompute recompute;
+    int recompute_layers; /* with full: layers recomputed per pipeline chunk (block), -1 = all (null in JSON) */
+    enum precision precision;
+    enum optimizer optimizer;
+    double grad_bytes; /* main gradients: 4 (fp32) or 2 (bf16); 0 = the stack's own */
+    enum attention_kernel attention;
+    struct { bool dp_grad, dp_param, tp, ep, p2p; } overlap;
+    enum axis rank_order[AXES]; /* fastest first */
+    char stack[32];
+    int n_layers_per_stage; /* 0 = even split, else pp*vp */
+    uint16_t layers_per_stage[PLAN_CHUNKS_MAX];
+};
+
+/* The defaults of contract.md: tp..etp 1, zero 1, micro_batch 1, bf16, adamw, 1f1b, ... */
+void plan_defaults(struct plan *plan);
+int plan_load(const char *path, struct plan *ret_plan, struct err *warn, struct err *err);
+int plan_parse(const struct json *root, const char *file, struct plan *ret_plan, struct err *warn, struct err *err);
+struct json *plan_to_json(const struct plan *plan); /* caller owns */
+int plan_save(const char *path, const struct plan *plan, struct err *err);
+/* "TP8 PP4 DP2 EP1 ZeRO-1 mbs1 vp2 1F1B-I" (CP, SP, ETP, recompute, order only when not the default); returns buffer */
+const char *plan_format(const struct plan *plan, char *buffer, size_t size);
+/* A total order for ties: plans that differ never compare equal. */
+int plan_compare(const struct plan *a, const struct plan *b);
+
+int64_t plan_world(const struct plan *plan);                 /* tp*cp*pp*dp */
+int64_t plan_micro_batches(const struct plan *plan);         /* per pipeline: gbs/(dp*mbs) */
+int plan_chunk_layers(const struct plan *plan, const struct model *model, int chunk); /* layers of chunk (in stage order) */
+
+/* Launch rules of Megatron-LM and DeepSpeed: one bit each. */
+enum plan_rule {
+    RULE_WORLD, RULE_HEADS_TP, RULE_KV_HEADS_TP, RULE_FFN_TP, RULE_VOCAB_TP, RULE_SP_NEEDS_TP, RULE_SEQ_SP_CP, RULE_CP_HEADS,
+    RULE_LAYERS_SPLIT, RULE_LAYERS_LIST, RULE_PP_LAYERS, RULE_VP_NEEDS_PP, RULE_VP_SCHEDULE, RULE_MICRO_BATCHES_PP, RULE_BATCH, RULE_DP_BATCH,
+    RULE_EP_EXPERTS, RULE_EP_WORLD, RULE_EP_DENSE, RULE_ETP_FFN, RULE_EP_SP, RULE_ZERO_PP, RULE_PRECISION_ACCELERATOR, RULE_SEQ_MODEL,
+    RULE_RECOMPUTE_LAYERS, RULE_SCHEDULE, RULE_RANK_ORDER, RULES
+};
+extern const char *const plan_rule_names[]; /* short reason for counts: "tp does not divide attention heads", ... */
+
+/* Every broken rule as a bit set; no strings, no allocation (the search's test).
+ * cluster may be NULL (world and accelerator rules are then not tested). */
+uint32_t plan_broken_rules(const struct plan *plan, const struct model *model, const struct cluster *cluster);
+/* The same as sentences with the nearest valid values, all at once. Returns 0 or -1. */
+int plan_check(const struct plan *plan, const struct model *model, const struct cluster *cluster, struct err *warn, struct err *err);
+
+/* Process groups from the rank order. */
+enum plan_group { GROUP_TP, GROUP_CP, GROUP_DP, GROUP_DP_CP, GROUP_EP, GROUP_ETP, GROUP_EXPERT_DP, GROUP_PP, GROUP_PP_NEXT, GROUPS };
+/* GROUP_PP_NEXT is the pair of neighbouring stages; GROUP_DP_CP reduces dense gradients. */
+void plan_rank_group(const struct plan *plan, enum plan_group which, struct rank_group *ret);
+
+#endif
