@@ -27,5 +27,7 @@ char *arena_strdup(struct arena *arena, const char *text);
 struct arena_mark arena_mark(const struct arena *arena);
 void arena_rewind(struct arena *arena, struct arena_mark mark); /* frees all that came after the mark */
 void arena_release(struct arena *arena);                        /* frees all; the arena may be used again */
+/* The one line and the abort; for the other places that cannot go on without memory. */
+void arena_out_of_memory(size_t bytes) __attribute__((noreturn));
 
 #endif

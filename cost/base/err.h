@@ -30,5 +30,6 @@ void err_clear(struct err *err);
 int err_add(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3))); /* appends a sentence; returns -1 */
 int err_prefix(struct err *err, int from_count, const char *format, ...)
     __attribute__((format(printf, 3, 4))); /* puts a prefix before every sentence from number from_count on; returns -1 */
+int err_append(struct err *err, const struct err *from); /* every sentence of another one; returns -1, or 0 when from is empty */
 
 #endif
