@@ -25,13 +25,19 @@ enum plan_schedule {
     SCHEDULE_INTERLEAVED_ZB, SCHEDULE_ZB_V, SCHEDULE_ZB_V_AUTO, SCHEDULE_V_HALF, SCHEDULE_V_MIN, SCHEDULE_1F1B_V, SCHEDULE_DUALPIPE,
     SCHEDULE_DUALPIPE_V, SCHEDULES
 };
-extern const char *const schedule_names[]; /* contract.md's words, NULL-terminated */
+extern const char *const schedule_names[];  /* contract.md's words, NULL-terminated */
+extern const char *const schedule_titles[]; /* the words of a table: "1F1B-I" */
 
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
 enum context_parallel { CP_RING, CP_ULYSSES };
 enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZERS };
 enum attention_kernel { ATTENTION_FLASH, ATTENTION_UNFUSED };
 enum axis { AXIS_TP, AXIS_CP, AXIS_EP, AXIS_DP, AXIS_PP, AXES };
+extern const char *const recompute_names[];        /* "none", "selective", "full", NULL */
+extern const char *const context_parallel_names[]; /* "ring", "ulysses", NULL */
+extern const char *const optimizer_names[];        /* "adamw", "sgd", NULL */
+extern const char *const attention_names[];        /* "flash", "unfused", NULL */
+extern const char *const axis_names[];             /* "tp", "cp", "ep", "dp", "pp", NULL */
 
 struct plan {
     int tp, cp, pp, vp, dp, ep, etp;
@@ -55,7 +61,10 @@ struct plan {
     uint16_t layers_per_stage[PLAN_CHUNKS_MAX];
 };
 
-/* The defaults of contract.md: tp..etp 1, zero 1, micro_batch 1, bf16, adamw, 1f1b, ... */
+/* The defaults of contract.md: tp..etp 1, no sequence parallelism, ring, zero 1,
+ * micro_batch 1, global_batch 128, seq_len 4096, 1f1b, no recompute, bf16, adamw,
+ * gradients as the stack keeps them, flash attention, even split, overlap of
+ * data-parallel and pipeline traffic, tp-cp-ep-dp-pp, megatron. */
 void plan_defaults(struct plan *plan);
 int plan_load(const char *path, struct plan *ret_plan, struct err *warn, struct err *err);
 int plan_parse(const struct json *root, const char *file, struct plan *ret_plan, struct err *warn, struct err *err);
@@ -69,6 +78,9 @@ int plan_compare(const struct plan *a, const struct plan *b);
 int64_t plan_world(const struct plan *plan);                 /* tp*cp*pp*dp */
 int64_t plan_micro_batches(const struct plan *plan);         /* per pipeline: gbs/(dp*mbs) */
 int plan_chunk_layers(const struct plan *plan, const struct model *model, int chunk); /* layers of chunk (in stage order) */
+/* Rows of the embedding table and the head: Megatron-LM pads to a multiple of
+ * 128*tp, the PyTorch-native stacks and DeepSpeed do not pad. */
+int64_t plan_padded_vocab(const struct plan *plan, const struct model *model);
 
 /* Launch rules of Megatron-LM and DeepSpeed: one bit each. */
 enum plan_rule {
@@ -88,6 +100,9 @@ int plan_check(const struct plan *plan, const struct model *model, const struct 
 /* Process groups from the rank order. */
 enum plan_group { GROUP_TP, GROUP_CP, GROUP_DP, GROUP_DP_CP, GROUP_EP, GROUP_ETP, GROUP_EXPERT_DP, GROUP_PP, GROUP_PP_NEXT, GROUPS };
 /* GROUP_PP_NEXT is the pair of neighbouring stages; GROUP_DP_CP reduces dense gradients. */
+/* Experts take the places of tp, ep and dp in the rank order within a stage
+ * (Megatron-LM). Dims come fastest first, merged where contiguous, size 1 left
+ * out. Meant for plans whose RULE_EP_WORLD and RULE_RANK_ORDER hold. */
 void plan_rank_group(const struct plan *plan, enum plan_group which, struct rank_group *ret);
 
 #endif

@@ -1,0 +1,219 @@
+/* The plan itself: defaults, sizes that follow from it, its name, its order.
+ *
+ * World = tp*cp*pp*dp (Narayanan et al. 2021, arXiv:2104.04473, section 3.1, with
+ * cp added); micro-batches per pipeline = global_batch/(dp*micro_batch). Rules are
+ * in plan_rules.c, sentences in plan_check.c, rank groups in plan_groups.c and
+ * plan.json in plan_json.c. */
+#include "cost/plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cost/model.h"
+#include "cost/plan_internal.h"
+
+const char *const schedule_names[] = {
+    "gpipe", "looped-bfs", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-auto", "interleaved-zb",
+    "zb-v", "zb-v-auto", "v-half", "v-min", "1f1b-v", "dualpipe", "dualpipev", NULL,
+};
+const char *const schedule_titles[] = {
+    "GPipe", "BFS", "1F1B", "1F1B-I", "ZB-H1", "ZB-H2", "ZB-auto", "ZB-I",
+    "ZB-V", "ZB-V-auto", "V-Half", "V-Min", "1F1B-V", "DualPipe", "DualPipeV", NULL,
+};
+const char *const recompute_names[] = {"none", "selective", "full", NULL};
+const char *const context_parallel_names[] = {"ring", "ulysses", NULL};
+const char *const optimizer_names[] = {"adamw", "sgd", NULL};
+const char *const attention_names[] = {"flash", "unfused", NULL};
+const char *const axis_names[] = {"tp", "cp", "ep", "dp", "pp", NULL};
+
+_Static_assert(sizeof(schedule_names) / sizeof(schedule_names[0]) == SCHEDULES + 1, "one word per schedule");
+_Static_assert(sizeof(schedule_titles) / sizeof(schedule_titles[0]) == SCHEDULES + 1, "one title per schedule");
+_Static_assert(sizeof(optimizer_names) / sizeof(optimizer_names[0]) == OPTIMIZERS + 1, "one word per optimizer");
+_Static_assert(sizeof(axis_names) / sizeof(axis_names[0]) == AXES + 1, "one word per axis");
+
+void plan_defaults(struct plan *plan)
+{
+    memset(plan, 0, sizeof *plan); /* padding too: equal plans are equal bytes */
+    plan->tp = plan->cp = plan->pp = plan->vp = plan->dp = plan->ep = plan->etp = 1;
+    plan->context_parallel = CP_RING;
+    plan->zero = 1;
+    plan->micro_batch = 1;
+    plan->global_batch = 128;
+    plan->seq_len = 4096;
+    plan->schedule = SCHEDULE_1F1B;
+    plan->recompute = RECOMPUTE_NONE;
+    plan->recompute_layers = -1;
+    plan->precision = PRECISION_BF16;
+    plan->optimizer = OPTIMIZER_ADAMW;
+    plan->attention = ATTENTION_FLASH;
+    plan->overlap.dp_grad = plan->overlap.dp_param = plan->overlap.p2p = true;
+    for (int i = 0; i < AXES; i++)
+        plan->rank_order[i] = (enum axis)i;
+    memcpy(plan->stack, "megatron", sizeof "megatron");
+}
+
+int64_t plan_world(const struct plan *plan)
+{
+    return plan_mul(plan_mul(plan->tp, plan->cp), plan_mul(plan->pp, plan->dp));
+}
+
+int64_t plan_micro_batches(const struct plan *plan)
+{
+    return plan->global_batch / plan_mul(plan->dp, plan->micro_batch);
+}
+
+int64_t plan_chunks(const struct plan *plan)
+{
+    return plan_mul(plan->pp, plan->vp);
+}
+
+int plan_chunk_layers(const struct plan *plan, const struct model *model, int chunk)
+{
+    if (plan->n_layers_per_stage > 0)
+        return chunk >= 0 && chunk < plan->n_layers_per_stage ? plan->layers_per_stage[chunk] : 0;
+    return (int)(model->layers / plan_chunks(plan));
+}
+
+int64_t plan_largest_chunk(const struct plan *plan, const struct model *model)
+{
+    if (plan->n_layers_per_stage == 0)
+        return model->layers / plan_chunks(plan);
+    int64_t most = 0;
+    for (int i = 0; i < plan->n_layers_per_stage; i++)
+        if (plan->layers_per_stage[i] > most)
+            most = plan->layers_per_stage[i];
+    return most;
+}
+
+bool plan_stack_is(const struct plan *plan, const char *name)
+{
+    return strcmp(plan->stack, name) == 0;
+}
+
+bool plan_stack_is_torch(const struct plan *plan)
+{
+    return plan_stack_is(plan, "torchtitan") || plan_stack_is(plan, "fsdp2");
+}
+
+bool plan_stack_pads_vocab(const struct plan *plan)
+{
+    return !plan_stack_is_torch(plan) && !plan_stack_is(plan, "fsdp1") && !plan_stack_is(plan, "deepspeed");
+}
+
+int64_t plan_padded_vocab(const struct plan *plan, const struct model *model)
+{
+    if (!plan_stack_pads_vocab(plan))
+        return model->vocab;
+    int64_t unit = plan_mul(128, plan->tp);
+    int64_t rows = model->vocab / unit + (model->vocab % unit != 0);
+    return plan_mul(rows, unit);
+}
+
+/* --- the name that users read ------------------------------------------- */
+
+struct text {
+    char *buffer;
+    size_t size, used; /* used <= size - 1 */
+};
+
+__attribute__((format(printf, 2, 3))) static void text_add(struct text *text, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text->buffer + text->used, text->size - text->used, format, args);
+    va_end(args);
+    if (n > 0)
+        text->used = text->used + (size_t)n < text->size ? text->used + (size_t)n : text->size - 1;
+}
+
+/* Runs of equal counts are written once: 11,12x14,11. */
+static void text_add_layers(struct text *text, const struct plan *plan)
+{
+    for (int i = 0, run; i < plan->n_layers_per_stage; i += run) {
+        for (run = 1; i + run < plan->n_layers_per_stage; run++)
+            if (plan->layers_per_stage[i + run] != plan->layers_per_stage[i])
+                break;
+        text_add(text, "%s%d", i == 0 ? " layers " : ",", plan->layers_per_stage[i]);
+        if (run > 1)
+            text_add(text, "x%d", run);
+    }
+}
+
+static bool order_is_default(const struct plan *plan)
+{
+    for (int i = 0; i < AXES; i++)
+        if (plan->rank_order[i] != (enum axis)i)
+            return false;
+    return true;
+}
+
+const char *plan_format(const struct plan *plan, char *buffer, size_t size)
+{
+    if (size == 0)
+        return buffer;
+    struct text text = {buffer, size, 0};
+    buffer[0] = '\0';
+    text_add(&text, "TP%d%s", plan->tp, plan->sequence_parallel ? " SP" : "");
+    if (plan->cp > 1)
+        text_add(&text, " CP%d%s", plan->cp, plan->context_parallel == CP_ULYSSES ? "-Ulysses" : "");
+    text_add(&text, " PP%d DP%d EP%d", plan->pp, plan->dp, plan->ep);
+    if (plan->etp > 1)
+        text_add(&text, " ETP%d", plan->etp);
+    text_add(&text, " ZeRO-%d mbs%d vp%d %s", plan->zero, plan->micro_batch, plan->vp, schedule_titles[plan->schedule]);
+    if (plan->schedule_group > 0)
+        text_add(&text, " group%d", plan->schedule_group);
+    if (plan->recompute != RECOMPUTE_NONE)
+        text_add(&text, " recompute-%s", recompute_names[plan->recompute]);
+    if (plan->recompute != RECOMPUTE_NONE && plan->recompute_layers >= 0)
+        text_add(&text, "-%d", plan->recompute_layers);
+    text_add_layers(&text, plan);
+    for (int i = 0; i < AXES && !order_is_default(plan); i++)
+        text_add(&text, "%s%s", i == 0 ? " " : "-", axis_names[plan->rank_order[i]]);
+    return buffer;
+}
+
+/* --- total order ---------------------------------------------------------- */
+
+static int compare(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+static int compare_sizes(const struct plan *a, const struct plan *b)
+{
+    const int64_t left[] = {a->tp, a->cp, a->pp, a->vp, a->dp, a->ep, a->etp, a->sequence_parallel, a->context_parallel,
+                            a->zero, a->micro_batch, a->global_batch, a->seq_len};
+    const int64_t right[] = {b->tp, b->cp, b->pp, b->vp, b->dp, b->ep, b->etp, b->sequence_parallel, b->context_parallel,
+                             b->zero, b->micro_batch, b->global_batch, b->seq_len};
+    for (size_t i = 0; i < sizeof left / sizeof left[0]; i++)
+        if (left[i] != right[i])
+            return compare(left[i], right[i]);
+    return 0;
+}
+
+static int compare_choices(const struct plan *a, const struct plan *b)
+{
+    const int64_t left[] = {a->schedule, a->schedule_group, a->recompute, a->recompute_layers, a->precision, a->optimizer,
+                            a->attention, a->overlap.dp_grad, a->overlap.dp_param, a->overlap.tp, a->overlap.ep, a->overlap.p2p,
+                            a->n_layers_per_stage};
+    const int64_t right[] = {b->schedule, b->schedule_group, b->recompute, b->recompute_layers, b->precision, b->optimizer,
+                             b->attention, b->overlap.dp_grad, b->overlap.dp_param, b->overlap.tp, b->overlap.ep, b->overlap.p2p,
+                             b->n_layers_per_stage};
+    for (size_t i = 0; i < sizeof left / sizeof left[0]; i++)
+        if (left[i] != right[i])
+            return compare(left[i], right[i]);
+    return (a->grad_bytes > b->grad_bytes) - (a->grad_bytes < b->grad_bytes);
+}
+
+int plan_compare(const struct plan *a, const struct plan *b)
+{
+    int order = compare_sizes(a, b);
+    if (order == 0)
+        order = compare_choices(a, b);
+    for (int i = 0; order == 0 && i < AXES; i++)
+        order = compare((int64_t)a->rank_order[i], (int64_t)b->rank_order[i]);
+    for (int i = 0; order == 0 && i < a->n_layers_per_stage; i++)
+        order = compare(a->layers_per_stage[i], b->layers_per_stage[i]);
+    return order != 0 ? order : strcmp(a->stack, b->stack);
+}

@@ -1,0 +1,32 @@
+/* Shared by plan*.c only: the predicates on which rule bits and sentences must
+ * agree, and arithmetic that saturates instead of overflowing. */
+#ifndef COST_PLAN_INTERNAL_H
+#define COST_PLAN_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cost/plan.h"
+
+static inline int64_t plan_mul(int64_t a, int64_t b)
+{
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
+bool plan_stack_is(const struct plan *plan, const char *name);
+bool plan_stack_is_torch(const struct plan *plan);  /* pipelines of torch.distributed.pipelining */
+bool plan_stack_pads_vocab(const struct plan *plan); /* Megatron-LM and its children */
+
+int64_t plan_chunks(const struct plan *plan);                                      /* pp*vp */
+int64_t plan_largest_chunk(const struct plan *plan, const struct model *model);    /* layers */
+int64_t plan_sequence_unit(const struct plan *plan);                               /* seq_len must be a multiple of it */
+bool plan_vp_fits_schedule(const struct plan *plan);                               /* chunks per rank that the schedule is made for */
+bool plan_schedule_takes(const struct plan *plan, int64_t micro_batches);          /* ... per pipeline */
+bool plan_accelerator_has(const struct cluster *cluster, enum precision precision); /* every member */
+bool plan_order_is_permutation(const struct plan *plan);
+/* Whether the experts' dimensions split cleanly where the pipeline dimension
+ * lies between two data dimensions; always so when pp is the last axis. */
+bool plan_experts_aligned(const struct plan *plan);
+
+#endif
