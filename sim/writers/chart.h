@@ -3,9 +3,9 @@
  * A chart is data (text, columns separated by tabs) and a gnuplot script without
  * terminal and output lines; the script reads the variable `data`:
  *     plot data using 1:2 with lines lc rgb '#0072B2'
- * chart_draw leaves two readable files beside the picture, out.dat and out.gp
- * (for out.png), even when gnuplot is missing or fails, so that the picture can
- * be drawn elsewhere with `gnuplot out.gp`. The picture itself replaces an older
+ * chart_draw leaves two readable files beside the picture, out.png.dat and
+ * out.png.gp, even when gnuplot is missing or fails, so that the picture can be
+ * drawn elsewhere with `gnuplot out.png.gp`. The picture itself replaces an older
  * one only when gnuplot has finished well. No window is ever opened, no user's
  * start-up file is read, no shell is run. Not being able to draw is not the
  * command's failure: callers print the sentence as a warning and go on. */
@@ -32,7 +32,7 @@ struct chart {
 
 /* 0, or -1 with a sentence that names the allowed suffixes (a usage error: check before the work). */
 int chart_check_path(const char *path, struct err *err);
-/* 0, or -1 with one sentence: gnuplot is missing, failed (with its own first message), or a file could not be written. */
+/* 0, or -1 with one sentence: gnuplot is missing, failed (with its own message), or a file could not be written. */
 int chart_draw(const char *path, const struct chart *chart, struct err *err);
 /* Writes text as a gnuplot string literal, quotes included. */
 void chart_quote(FILE *out, const char *text);

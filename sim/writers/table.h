@@ -3,15 +3,17 @@
  *     struct table *table = table_new("  ");
  *     table_column(table, "plan", TABLE_LEFT);
  *     table_column(table, "step time", TABLE_RIGHT);
- *     table_cell(table, "TP8 PP4"); table_cell(table, "%.2f s", step_s);
+ *     table_cell(table, "TP8 PP4");
+ *     table_cell(table, "%.2f s", step_s);
  *     table_print(table, stdout);
  *     table_free(table);
  *
- * Cells are filled row by row; widths are computed, in columns of the terminal
- * (UTF-8: combining marks count 0, wide characters 2). A column may be allowed
- * to shrink: when the table is wider than table_width its longest cells end in
- * "…". Nothing is coloured unless the stream is a terminal (and NO_COLOR is not
- * set). Text is copied; running out of memory ends the process as in arena.h. */
+ * Cells are filled row by row; widths are computed in columns of the terminal
+ * (UTF-8: combining marks count 0, wide characters 2). Columns that may shrink
+ * give way when the stream is a terminal narrower than the table: their longest
+ * cells end in "..."; text that goes to a file or a pipe is never cut. Titles are
+ * bold on a terminal unless NO_COLOR is set; nothing else is coloured. Text is
+ * copied; running out of memory ends the process as in arena.h. */
 #ifndef SIM_WRITERS_TABLE_H
 #define SIM_WRITERS_TABLE_H
 
@@ -21,15 +23,13 @@ struct table;
 
 enum table_align { TABLE_LEFT, TABLE_RIGHT };
 
-enum { TABLE_WIDTH_MAX = 120 }; /* columns when standard output is not a terminal */
-
 struct table *table_new(const char *gap); /* text between columns, "  " */
 void table_free(struct table *table);     /* NULL is fine */
 /* Declares the next column; all columns come before the first cell. */
 void table_column(struct table *table, const char *title, enum table_align align);
 void table_shrink(struct table *table); /* the column just declared gives way when the table is too wide */
 void table_cell(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void table_rule(struct table *table); /* a line between rows, at the start of a row */
+void table_rule(struct table *table); /* a line between rows; the row under way is ended */
 /* Titles, a rule, rows. The last row may be short. */
 void table_print(const struct table *table, FILE *out);
 
