@@ -1,0 +1,136 @@
+/* Alpha-beta prices of collectives.
+ *
+ * Bus bytes V = S f: all-reduce f = 2(n-1)/n; all-gather, reduce-scatter and
+ * all-to-all (n-1)/n; point to point 1 (nccl-tests PERFORMANCE.md).
+ *
+ * Inside one NVLink/PCIe domain: the curve measured for this accelerator, op and
+ * rank count, t = min over lines of alpha + V/B; between measured rank counts the
+ * nearest curve, its latency stretched by the steps; without any curve
+ * t = latency + steps * hop + V / (efficiency * B).
+ *
+ * Across nodes (N nodes, p ranks in each, line = what the instance gets of a
+ * node's NICs; shared/design cost-model.md section 2, measured over 3,899 rows):
+ *   all-reduce   min(a + h1 L + V/B1, h2 L + V/B2, h3 L + V/(eta line)), L = log2 N
+ *   ring AG/RS   min(small, base + hop n + V/(ring_eta line))
+ *   all-to-all   base + hop n + S (N-1)/N p / (eta line), not below the part inside the node
+ * Left out: SHARP, tuner quirks between 64 KiB and 16 MiB. */
+#include "cost/collective.h"
+
+#include <math.h>
+
+static double bus_factor(enum collective_op op, double n)
+{
+    switch (op) {
+    case COLLECTIVE_ALL_REDUCE: return 2 * (n - 1) / n;
+    case COLLECTIVE_P2P: return 1;
+    default: return (n - 1) / n;
+    }
+}
+
+static double ring_steps(enum collective_op op, double n)
+{
+    switch (op) {
+    case COLLECTIVE_ALL_REDUCE: return 2 * (n - 1);
+    case COLLECTIVE_P2P: return 1;
+    case COLLECTIVE_ALL_TO_ALL: return 1;
+    default: return n - 1;
+    }
+}
+
+static double curve_s(const struct alpha_beta *curve, double bus_bytes)
+{
+    double best = INFINITY;
+    for (int i = 0; i < curve->n_lines; i++)
+        best = fmin(best, curve->line[i].alpha_s + bus_bytes / curve->line[i].bytes_per_s);
+    return best;
+}
+
+static double inside_node_s(const struct link_profile *link, enum collective_op op, double n, double bytes)
+{
+    double bus_bytes = bytes * bus_factor(op, n);
+    const struct alpha_beta *nearest = NULL;
+    for (int i = 0; i < link->n_curves[op]; i++) {
+        const struct alpha_beta *curve = &link->curve[op][i];
+        if (!nearest || fabs(log(curve->ranks / n)) < fabs(log(nearest->ranks / n)))
+            nearest = curve;
+    }
+    if (nearest) {
+        double extra_steps = ring_steps(op, n) - ring_steps(op, nearest->ranks);
+        return curve_s(nearest, bus_bytes) + fmax(0, extra_steps) * link->hop_s;
+    }
+    return link->latency_s + ring_steps(op, n) * link->hop_s + bus_bytes / (link->efficiency * link->bytes_per_s);
+}
+
+static double all_reduce_s(const struct fabric_profile *f, const struct span *span, double line, double bus_bytes)
+{
+    double levels = log2((double)span->nodes);
+    double scale = fmin(1, span->line_bytes_per_s / f->reference_line_bytes_per_s);
+    bool rail = span->ranks_per_node == 1;
+    double eta = rail ? f->rail_eta : f->ar_eta;
+    double top = eta * line, h3 = f->ar_h3_s * levels;
+    if (span->nodes == 2 && !rail) {
+        top = line * fmax(eta, fmin(f->ar_two_node_line_ratio, 1.17)); /* trees beat the ring on two nodes */
+        h3 = f->ar_two_node_h3_s;
+    }
+    double t = h3 + bus_bytes / top;
+    double share = line / span->line_bytes_per_s; /* an instance with fewer ranks drives fewer channels */
+    t = fmin(t, f->ar_h2_s * levels + bus_bytes / fmin(f->ar_b2 * scale * share, top));
+    return fmin(t, f->ar_a_s + f->ar_h1_s * levels + bus_bytes / fmin(f->ar_b1 * scale * share, top));
+}
+
+static double ring_s(const struct fabric_profile *f, const struct span *span, double line, double bus_bytes)
+{
+    double n = (double)span->ranks;
+    bool rail = span->ranks_per_node == 1;
+    double hop = rail ? f->ring_single_hop_s : f->ring_hop_s;
+    double top = (rail ? f->rail_eta : f->ring_eta) * line;
+    double large = f->ring_base_s + hop * n + bus_bytes / top;
+    double small = fmax(f->ar_a_s + f->ar_h1_s, f->ring_base_s + 0.3 * hop * n) + bus_bytes / fmin(f->ring_small_b, top);
+    return fmin(small, large);
+}
+
+double collective_s(const struct cluster *cluster, const struct span *span, enum collective_op op, double bytes)
+{
+    if (span->ranks <= 1 || bytes <= 0)
+        return 0;
+    const struct node_group *group = &cluster->group[span->node_group];
+    double n = (double)span->ranks, bus_bytes = bytes * bus_factor(op, n);
+    if (span->nodes <= 1)
+        return inside_node_s(&group->intra, op, n, bytes);
+    const struct fabric_profile *f = &group->fabric;
+    double line = span->nic_bytes_per_s * cluster->link_quality;
+    double inside = span->ranks_per_node > 1 ? inside_node_s(&group->intra, op, span->ranks_per_node, bytes) : 0;
+    switch (op) {
+    case COLLECTIVE_ALL_REDUCE: return fmax(all_reduce_s(f, span, line, bus_bytes), inside);
+    case COLLECTIVE_ALL_GATHER:
+    case COLLECTIVE_REDUCE_SCATTER: return fmax(ring_s(f, span, line, bus_bytes), inside);
+    case COLLECTIVE_ALL_TO_ALL: {
+        double nodes = (double)span->nodes;
+        double egress = bytes * (nodes - 1) / nodes * span->ranks_per_node;
+        return fmax(f->a2a_base_s + f->a2a_hop_s * n + egress / (f->a2a_eta * line), inside);
+    }
+    default: return f->p2p_base_s + bytes / (f->p2p_eta * line);
+    }
+}
+
+double collective_dispatch_s(const struct cluster *cluster, const struct span *span, double tokens, double row_bytes, int experts_per_token,
+                             int max_nodes)
+{
+    if (span->ranks <= 1 || tokens <= 0)
+        return 0;
+    const struct node_group *group = &cluster->group[span->node_group];
+    double copies = tokens * experts_per_token * row_bytes;
+    double per_node = span->ranks_per_node;
+    if (span->nodes <= 1)
+        return inside_node_s(&group->intra, COLLECTIVE_ALL_TO_ALL, (double)span->ranks, copies);
+    const struct fabric_profile *f = &group->fabric;
+    double nodes = (double)span->nodes;
+    double touched = nodes * (1 - pow(1 - 1 / nodes, experts_per_token)); /* distinct nodes of one token, uniform routing */
+    if (max_nodes > 0)
+        touched = fmin(touched, max_nodes);
+    double remote = touched * (nodes - 1) / nodes; /* one of N of them is the own node */
+    double line = span->nic_bytes_per_s * cluster->link_quality;
+    double outside = f->a2a_base_s + f->a2a_hop_s * nodes + tokens * remote * row_bytes * per_node / (fmax(f->a2a_eta, f->rail_eta * 0.9) * line);
+    double inside = per_node > 1 ? inside_node_s(&group->intra, COLLECTIVE_ALL_TO_ALL, per_node, copies) : 0;
+    return fmax(outside, inside);
+}

@@ -1,0 +1,81 @@
+/* Kernel times from the fitted forms.
+ *
+ * GEMM (P5/P7, fits.md section 1): t = t0 + 2(m+a)(n+b)(k+c)/(P e), optionally
+ * times (1 + t/t1)^d; then divided by `sustained`, because the forms were fitted
+ * on bursts and training runs at the power cap (fits.md section 2).
+ * Attention: fits.md section 4. Grouped GEMM: section 5 (E5): below ~300 tokens
+ * per expert the pad on m is the cost of streaming the expert's weights.
+ * Left out: wave quantisation (cuBLAS avoids tails, the fits are worse with it). */
+#include "cost/kernel.h"
+
+#include <math.h>
+
+static enum rate usable_rate(const struct accelerator *accelerator, enum rate rate)
+{
+    return accelerator->peak_flop_per_s[rate] > 0 ? rate : RATE_16BIT;
+}
+
+static double form_time(const struct gemm_form *form, double peak, double m, double n, double k)
+{
+    double t = form->t0_s + 2 * (m + form->pad_m) * (n + form->pad_n) * (k + form->pad_k) / (peak * form->eff);
+    if (form->throttle > 0)
+        t *= pow(1 + t / form->throttle_s, form->throttle);
+    return t;
+}
+
+double kernel_gemm_s(const struct accelerator *accelerator, enum rate rate, double m, double n, double k)
+{
+    if (m <= 0 || n <= 0 || k <= 0)
+        return 0;
+    rate = usable_rate(accelerator, rate);
+    const struct gemm_form *form = &accelerator->gemm[rate];
+    if (form->eff <= 0)
+        form = &accelerator->gemm[RATE_16BIT];
+    return form_time(form, accelerator->peak_flop_per_s[rate], m, n, k) / accelerator->sustained;
+}
+
+/* The form whose head width is nearest on a log scale. */
+static const struct attention_form *attention_form(const struct accelerator *accelerator, double head_dim)
+{
+    const struct attention_form *best = &accelerator->attention[0];
+    for (int i = 1; i < accelerator->n_attention; i++)
+        if (fabs(log(accelerator->attention[i].head_dim / head_dim)) < fabs(log(best->head_dim / head_dim)))
+            best = &accelerator->attention[i];
+    return best;
+}
+
+double kernel_attention_s(const struct accelerator *accelerator, const struct attention_shape *s)
+{
+    const struct attention_form *form = attention_form(accelerator, s->qk_dim);
+    double flop = 2 * s->batch * s->heads * s->queries * s->span * (s->qk_dim + s->v_dim);
+    double bytes = 2 * s->batch * (s->heads * s->queries * (s->qk_dim + s->v_dim) + 2 * s->kv_heads * s->keys * (s->qk_dim + s->v_dim));
+    double waves = s->batch * s->heads * ceil(s->queries / 128) / accelerator->sm_count;
+    double time = form->t0_s +
+                  flop * (1 + form->s0 / s->keys) * (1 + form->waves / waves) /
+                      (accelerator->peak_flop_per_s[RATE_16BIT] * form->eff * accelerator->sustained) +
+                  bytes / (form->mem_eff * accelerator->hbm_bytes_per_s);
+    return time;
+}
+
+double kernel_attention_backward(const struct accelerator *accelerator, const struct attention_shape *shape)
+{
+    if (shape->qk_dim > shape->v_dim)
+        return accelerator->attention_mla_backward;
+    return attention_form(accelerator, shape->qk_dim)->backward;
+}
+
+double kernel_pointwise_s(const struct accelerator *accelerator, double bytes)
+{
+    return bytes / (accelerator->mem_eff * accelerator->hbm_bytes_per_s) + accelerator->kernel_latency_s;
+}
+
+double kernel_grouped_gemm_s(const struct accelerator *accelerator, enum rate rate, double experts, double tokens, double width_in,
+                             double width_out)
+{
+    rate = usable_rate(accelerator, rate);
+    const struct expert_form *form = &accelerator->expert[rate];
+    if (form->eff <= 0)
+        form = &accelerator->expert[RATE_16BIT];
+    double flop = 2 * experts * (tokens + form->pad_m) * width_in * width_out;
+    return form->t0_s / 2 + flop / (accelerator->peak_flop_per_s[rate] * form->eff * accelerator->sustained);
+}

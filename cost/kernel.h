@@ -1,0 +1,37 @@
+/* One kernel on one accelerator -> seconds of device time.
+ *
+ * Pure functions of an accelerator's fitted forms (cost/profile.h); bf16/fp16
+ * unless a rate says otherwise; sizes in elements, times in seconds. Host launch
+ * cost is not in here (cost/ops.h adds it per layer). */
+#ifndef COST_KERNEL_H
+#define COST_KERNEL_H
+
+#include <stdint.h>
+
+#include "cost/profile.h"
+
+/* GEMM of m x n x k; 0 when a size is 0. A rate without a fitted form uses the
+ * 16-bit form scaled to its peak; a rate the accelerator lacks runs at 16 bit. */
+double kernel_gemm_s(const struct accelerator *accelerator, enum rate rate, double m, double n, double k);
+
+/* What one attention core works on, on one rank. */
+struct attention_shape {
+    double batch, heads, kv_heads; /* of this rank */
+    double queries, keys;          /* length of q and of k/v on this rank (context parallelism cuts queries) */
+    double span;                   /* mean number of keys a query sees; causal: (keys+1)/2 */
+    double qk_dim, v_dim;
+};
+/* Flash attention forward (fits.md section 4: t0 + F(1+s0/s)(1+w/W)/(P e) + bytes/(m BW)). */
+double kernel_attention_s(const struct accelerator *accelerator, const struct attention_shape *shape);
+/* Backward / forward time ratio for this head width (3.0; MLA 3.3). */
+double kernel_attention_backward(const struct accelerator *accelerator, const struct attention_shape *shape);
+
+/* A pass over memory: bytes / (mem_eff * HBM) + kernel latency. */
+double kernel_pointwise_s(const struct accelerator *accelerator, double bytes);
+
+/* Routed experts' linear layers on one rank: `experts` local experts, each
+ * `tokens` x width_in -> width_out (one of the grouped GEMMs). */
+double kernel_grouped_gemm_s(const struct accelerator *accelerator, enum rate rate, double experts, double tokens, double width_in,
+                             double width_out);
+
+#endif

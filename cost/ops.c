@@ -1,0 +1,319 @@
+/* The builder of op lists, and the ops outside the layers.
+ *
+ * Collectives of Megatron tensor parallelism (Shoeybi et al. 2019; Korthikanti et
+ * al. 2022, section 4.2): forward two all-reduces per layer of s*b*h elements, or
+ * with sequence parallelism all-gather + reduce-scatter twice; backward the same
+ * plus one more all-gather per column-parallel input, which is not kept. The
+ * gradient collectives of the column-parallel side run beside wgrad.
+ * Host floor: a phase takes at least launches * host_launch_s of its stack. */
+#include "cost/ops.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cost/collective.h"
+#include "cost/kernel.h"
+#include "cost/ops_internal.h"
+
+const char *const phase_names[] = {"F", "B", "W", NULL};
+const char *const op_class_names[] = {"gemm", "attention", "pointwise", "experts", "tp", "cp", "ep", "host", NULL};
+
+void ops_context_init(struct ops_context *ret, const struct model *model, const struct cluster *cluster, const struct plan *plan,
+                      const struct stack *stack, struct op_log *log)
+{
+    *ret = (struct ops_context){.model = model, .cluster = cluster, .plan = plan, .stack = stack, .log = log};
+    const struct { enum plan_group which; struct span *span; } groups[] = {
+        {GROUP_TP, &ret->tp}, {GROUP_CP, &ret->cp}, {GROUP_EP, &ret->ep}, {GROUP_ETP, &ret->etp}};
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        struct rank_group group;
+        plan_rank_group(plan, groups[i].which, &group);
+        cluster_span(cluster, &group, plan_world(plan), groups[i].span);
+    }
+}
+
+void builder_init(struct builder *ret, const struct ops_context *context, struct layer_price *price)
+{
+    const struct plan *plan = context->plan;
+    *price = (struct layer_price){0};
+    *ret = (struct builder){.context = context, .accelerator = &context->cluster->accelerator, .price = price};
+    ret->tokens = (double)plan->micro_batch * (double)plan->seq_len / plan->cp;
+    ret->tokens_rank = plan->sequence_parallel ? ret->tokens / plan->tp : ret->tokens;
+    ret->bytes = precision_activation_bytes(plan->precision);
+    ret->rate = precision_rate(plan->precision);
+    ret->async_tp = !context->stack->sharded_per_layer;
+}
+
+void builder_op(struct builder *b, const char *name, enum op_class op_class, enum phase phase, double seconds, double flop, double bytes,
+                double launches)
+{
+    b->device_s[phase] += seconds;
+    b->launches[phase] += launches;
+    if (phase == PHASE_F)
+        b->price->flop += flop;
+    struct op_log *log = b->context->log;
+    if (log && log->n < log->max && (seconds > 0 || flop > 0))
+        log->line[log->n++] = (struct op_line){name, op_class, phase, seconds, flop, bytes};
+}
+
+struct linear_times builder_linear(struct builder *b, const char *name, enum rate rate, double m, double n, double k)
+{
+    struct linear_times t = {{0}};
+    if (m <= 0 || n <= 0 || k <= 0)
+        return t;
+    const struct accelerator *a = b->accelerator;
+    double flop = 2 * m * n * k, speed = b->context->stack->gemm_speed;
+    double wgrad = a->gemm[rate].wgrad > 0 ? a->gemm[rate].wgrad : a->gemm[RATE_16BIT].wgrad;
+    t.s[PHASE_F] = kernel_gemm_s(a, rate, m, n, k) / speed;
+    t.s[PHASE_B] = kernel_gemm_s(a, rate, m, k, n) / speed;
+    t.s[PHASE_W] = kernel_gemm_s(a, rate, n, k, m) * wgrad / speed;
+    for (int phase = 0; phase < PHASES; phase++)
+        builder_op(b, name, OP_GEMM, phase, t.s[phase], flop, 0, precision_is_fp8(b->context->plan->precision) ? 3 : 1);
+    return t;
+}
+
+void builder_pointwise(struct builder *b, const char *name, double forward_bytes, double backward_bytes, double launches)
+{
+    double factor = b->context->stack->pointwise;
+    builder_op(b, name, OP_POINTWISE, PHASE_F, kernel_pointwise_s(b->accelerator, forward_bytes * factor), 0, forward_bytes, launches * factor);
+    builder_op(b, name, OP_POINTWISE, PHASE_B, kernel_pointwise_s(b->accelerator, backward_bytes * factor), 0, backward_bytes,
+               launches * factor);
+}
+
+static void log_comm(struct builder *b, const char *name, enum op_class op_class, enum phase phase, double seconds, double bytes)
+{
+    struct op_log *log = b->context->log;
+    if (log && log->n < log->max && seconds > 0)
+        log->line[log->n++] = (struct op_line){name, op_class, phase, seconds, 0, bytes};
+}
+
+static double tp_collective(const struct builder *b, enum collective_op op, double bytes)
+{
+    return collective_s(b->context->cluster, &b->context->tp, op, bytes);
+}
+
+double beside_cover(double collective_seconds, double cover_seconds, double slowdown)
+{
+    double hidden = fmin(collective_seconds, cover_seconds);
+    return collective_seconds - hidden + hidden * slowdown;
+}
+
+static double beside(const struct builder *b, double collective, double cover)
+{
+    return beside_cover(collective, cover, b->context->stack->overlap_slowdown);
+}
+
+/* A collective split in pieces and pipelined with the GEMM that uses it (user
+ * buffers, async TP): the first of four pieces shows. */
+static double pipelined(const struct builder *b, double collective, double gemm)
+{
+    return fmax(collective / 4, beside(b, collective, gemm * 0.75));
+}
+
+void builder_tp_enter(struct builder *b, double width, struct linear_times column)
+{
+    const struct plan *plan = b->context->plan;
+    if (plan->tp == 1)
+        return;
+    double bytes = b->tokens * width * b->bytes;
+    struct layer_price *p = b->price;
+    double forward = 0, backward;
+    if (plan->sequence_parallel) {
+        double gather = tp_collective(b, COLLECTIVE_ALL_GATHER, bytes), scatter = tp_collective(b, COLLECTIVE_REDUCE_SCATTER, bytes);
+        forward = plan->overlap.tp ? pipelined(b, gather, column.s[PHASE_F]) : gather;
+        backward = b->async_tp || plan->overlap.tp ? beside(b, gather, column.s[PHASE_B]) + beside(b, scatter, column.s[PHASE_W]) : gather + scatter;
+    } else {
+        double reduce = tp_collective(b, COLLECTIVE_ALL_REDUCE, bytes);
+        backward = b->async_tp ? beside(b, reduce, column.s[PHASE_W]) : reduce;
+    }
+    p->tp_s[PHASE_F] += forward;
+    p->tp_s[PHASE_B] += backward;
+    log_comm(b, "tp enter", OP_TP, PHASE_F, forward, bytes);
+    log_comm(b, "tp enter", OP_TP, PHASE_B, backward, bytes);
+}
+
+void builder_tp_leave(struct builder *b, double width, struct linear_times row)
+{
+    const struct plan *plan = b->context->plan;
+    if (plan->tp == 1)
+        return;
+    double bytes = b->tokens * width * b->bytes;
+    double forward, backward = 0;
+    if (plan->sequence_parallel) {
+        forward = tp_collective(b, COLLECTIVE_REDUCE_SCATTER, bytes);
+        backward = tp_collective(b, COLLECTIVE_ALL_GATHER, bytes);
+        if (plan->overlap.tp) {
+            forward = pipelined(b, forward, row.s[PHASE_F]);
+            backward = pipelined(b, backward, row.s[PHASE_B]);
+        }
+    } else {
+        forward = tp_collective(b, COLLECTIVE_ALL_REDUCE, bytes);
+    }
+    b->price->tp_s[PHASE_F] += forward;
+    b->price->tp_s[PHASE_B] += backward;
+    log_comm(b, "tp leave", OP_TP, PHASE_F, forward, bytes);
+    log_comm(b, "tp leave", OP_TP, PHASE_B, backward, bytes);
+}
+
+void builder_ep(struct builder *b, const char *name, enum phase phase, double seconds, double bytes)
+{
+    b->price->ep_s[phase] += seconds;
+    log_comm(b, name, OP_EP, phase, seconds, bytes);
+}
+
+void builder_finish(struct builder *b)
+{
+    struct layer_price *p = b->price;
+    for (int phase = 0; phase < PHASES; phase++) {
+        double host = b->launches[phase] * b->context->stack->host_launch_s;
+        p->compute_s[phase] = fmax(b->device_s[phase], host);
+        if (host > b->device_s[phase])
+            log_comm(b, "host launch floor", OP_HOST, phase, host - b->device_s[phase], 0);
+    }
+    p->full_s = p->compute_s[PHASE_F];
+    p->full_tp_s = p->tp_s[PHASE_F];
+    p->full_cp_s = p->cp_s[PHASE_F];
+    p->full_ep_s = p->ep_s[PHASE_F];
+    p->kept_full_bytes = b->tokens_rank * (double)b->context->model->hidden * b->bytes;
+}
+
+void ops_norm(struct builder *b, const char *name, double width)
+{
+    builder_pointwise(b, name, b->tokens_rank * width * 2 * b->bytes, b->tokens_rank * width * 3 * b->bytes, 1);
+}
+
+void ops_price_layer(const struct ops_context *context, int kind, struct layer_price *ret)
+{
+    struct builder b;
+    builder_init(&b, context, ret);
+    const struct model *model = context->model;
+    double hidden = (double)model->hidden, stored = b.tokens_rank * hidden * b.bytes;
+    for (int i = 0; i < model->norms_per_layer; i++) {
+        ops_norm(&b, "norm", hidden);
+        ret->kept_bytes += 2 * stored; /* its input and its output */
+        ret->kept_selective_bytes += 2 * stored;
+    }
+    ops_attention(&b, kind);
+    builder_pointwise(&b, "residual", 3 * stored, 2 * stored, 1);
+    if (model->kinds[kind].moe)
+        ops_moe(&b, kind);
+    else
+        ops_mlp(&b, (double)model->kinds[kind].ffn);
+    builder_pointwise(&b, "residual", 3 * stored, 2 * stored, 1);
+    builder_finish(&b);
+    if (context->stack->sharded_per_layer) /* per-op activation checkpointing keeps the layer's input */
+        ret->kept_selective_bytes += stored - 2 * model->norms_per_layer * stored;
+}
+
+void ops_price_embedding(const struct ops_context *context, struct layer_price *ret)
+{
+    struct builder b;
+    builder_init(&b, context, ret);
+    double row = (double)context->model->hidden * b.bytes;
+    builder_pointwise(&b, "embedding", 2 * b.tokens * row, 3 * b.tokens * row, context->model->learned_positions ? 2 : 1);
+    if (context->plan->tp > 1) {
+        bool sp = context->plan->sequence_parallel;
+        double bytes = b.tokens * row;
+        ret->tp_s[PHASE_F] += tp_collective(&b, sp ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE, bytes);
+        ret->tp_s[PHASE_B] += sp ? tp_collective(&b, COLLECTIVE_ALL_GATHER, bytes) : 0;
+    }
+    builder_finish(&b);
+    ret->kept_bytes = ret->kept_selective_bytes = ret->kept_full_bytes = 0;
+}
+
+/* Passes over the fp32 logits: fused kernels read and write them once each way. */
+static void cross_entropy(struct builder *b, double vocab)
+{
+    const struct stack *stack = b->context->stack;
+    double logits = b->tokens * vocab;
+    double forward = stack->fused_cross_entropy ? 10 : 22, backward = stack->fused_cross_entropy ? 10 : 14;
+    builder_pointwise(b, "cross-entropy", forward * logits, backward * logits, stack->fused_cross_entropy ? 4 : 12);
+    double scalars = b->tokens * 4;
+    if (b->context->plan->tp > 1) {
+        double t = 3 * tp_collective(b, COLLECTIVE_ALL_REDUCE, scalars); /* max, target logit, sum of exponentials */
+        b->price->tp_s[PHASE_F] += t;
+        log_comm(b, "cross-entropy", OP_TP, PHASE_F, t, 3 * scalars);
+    }
+}
+
+void ops_price_head(const struct ops_context *context, struct layer_price *ret)
+{
+    struct builder b;
+    builder_init(&b, context, ret);
+    const struct model *model = context->model;
+    double hidden = (double)model->hidden, vocab = ops_vocab_per_rank(model, context->plan);
+    if (model->final_norm)
+        ops_norm(&b, "final norm", hidden);
+    struct linear_times t = builder_linear(&b, "head", RATE_16BIT, b.tokens, vocab, hidden);
+    builder_tp_enter(&b, hidden, t);
+    cross_entropy(&b, vocab);
+    builder_finish(&b);
+    ret->kept_bytes = 2 * b.tokens_rank * hidden * b.bytes;
+    ret->kept_selective_bytes = ret->kept_full_bytes = ret->kept_bytes;
+}
+
+static void add_price(struct layer_price *sum, const struct layer_price *add)
+{
+    for (int i = 0; i < PHASES; i++) {
+        sum->compute_s[i] += add->compute_s[i];
+        sum->tp_s[i] += add->tp_s[i];
+        sum->cp_s[i] += add->cp_s[i];
+        sum->ep_s[i] += add->ep_s[i];
+    }
+    sum->kept_bytes += add->kept_bytes;
+    sum->kept_selective_bytes += add->kept_selective_bytes;
+    sum->kept_full_bytes += add->kept_full_bytes;
+    sum->selective_s += add->selective_s;
+    sum->flop += add->flop;
+}
+
+void ops_price_mtp(const struct ops_context *context, struct layer_price *ret)
+{
+    const struct model *model = context->model;
+    struct layer_price part;
+    struct builder b;
+    double hidden = (double)model->hidden;
+    builder_init(&b, context, ret);
+    ops_norm(&b, "mtp norm", hidden);
+    ops_norm(&b, "mtp norm", hidden);
+    builder_linear(&b, "mtp projection", b.rate, b.tokens, hidden / context->plan->tp, 2 * hidden);
+    builder_finish(&b);
+    ret->kept_bytes = ret->kept_selective_bytes = ret->kept_full_bytes = 4 * b.tokens_rank * hidden * b.bytes;
+    ops_price_layer(context, model->kind_of_layer[model->layers - 1], &part);
+    add_price(ret, &part);
+    ret->working_bytes = part.working_bytes;
+    ops_price_head(context, &part);
+    add_price(ret, &part);
+    /* a recomputed MTP module repeats its layer only */
+    ret->full_s = ret->compute_s[PHASE_F] - part.compute_s[PHASE_F];
+    ret->full_tp_s = ret->tp_s[PHASE_F] - part.tp_s[PHASE_F];
+    ret->full_cp_s = ret->cp_s[PHASE_F];
+    ret->full_ep_s = ret->ep_s[PHASE_F];
+}
+
+double ops_vocab_per_rank(const struct model *model, const struct plan *plan)
+{
+    return (double)plan_padded_vocab(plan, model) / plan->tp;
+}
+
+void ops_shard_layer(const struct model *model, const struct plan *plan, int kind, struct layer_shard *ret)
+{
+    struct layer_parameters p;
+    model_layer_parameters(model, kind, &p);
+    double kv_ways = fmin(plan->tp, (double)model->kv_heads);
+    ret->dense = (double)(p.attention_tp + p.mlp_tp) / plan->tp + (double)p.attention_kv / kv_ways +
+                 (double)(p.attention_rep + p.mlp_rep + p.router + p.norm);
+    ret->expert = model->kinds[kind].moe ? (double)p.expert * (double)model->experts / plan->ep / plan->etp : 0;
+}
+
+double ops_shard_embedding(const struct model *model, const struct plan *plan)
+{
+    double rows = ops_vocab_per_rank(model, plan);
+    if (model->learned_positions)
+        rows += (double)model->position_rows;
+    return rows * (double)model->hidden;
+}
+
+double ops_shard_head(const struct model *model, const struct plan *plan)
+{
+    return ops_vocab_per_rank(model, plan) * (double)model->hidden + (model->final_norm ? (double)model->hidden : 0);
+}

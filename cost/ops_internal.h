@@ -1,0 +1,53 @@
+/* Shared by the files that price ops; not for others.
+ *
+ * A builder gathers the ops of one layer: device seconds and launches by phase,
+ * collectives, kept bytes. */
+#ifndef COST_OPS_INTERNAL_H
+#define COST_OPS_INTERNAL_H
+
+#include "cost/ops.h"
+
+struct builder {
+    const struct ops_context *context;
+    const struct accelerator *accelerator;
+    struct layer_price *price;
+    double device_s[PHASES], launches[PHASES];
+    double tokens;         /* of the micro-batch in one tensor-parallel group: mbs * seq / cp */
+    double tokens_rank;    /* in regions that sequence parallelism shards: tokens / tp, else tokens */
+    double bytes;          /* of one stored activation element */
+    enum rate rate;        /* of linear layers */
+    bool async_tp;         /* gradient collectives of column-parallel layers run beside dgrad and wgrad */
+};
+
+/* One linear layer's times in its three phases. */
+struct linear_times {
+    double s[PHASES];
+};
+
+void builder_init(struct builder *ret, const struct ops_context *context, struct layer_price *price);
+/* Turns device time and launches into compute_s (host floor) and the recompute prices. */
+void builder_finish(struct builder *builder);
+
+void builder_op(struct builder *builder, const char *name, enum op_class op_class, enum phase phase, double seconds, double flop, double bytes,
+                double launches);
+/* m tokens, k -> n; rate for F and B; W with the accelerator's wgrad factor. */
+struct linear_times builder_linear(struct builder *builder, const char *name, enum rate rate, double m, double n, double k);
+/* Bytes moved in F and in B, launches of each. */
+void builder_pointwise(struct builder *builder, const char *name, double forward_bytes, double backward_bytes, double launches);
+/* Input side of a column-parallel pair: gathers `width` per token (all-gather with
+ * sequence parallelism); in B the gradient's reduction, hidden behind wgrad where
+ * the stack does so. */
+void builder_tp_enter(struct builder *builder, double width, struct linear_times column);
+/* Output side of a row-parallel linear: reduce-scatter or all-reduce. */
+void builder_tp_leave(struct builder *builder, double width, struct linear_times row);
+/* What is left of a collective beside `cover` seconds of compute, the compute's
+ * slowdown included. */
+double beside_cover(double collective_seconds, double cover_seconds, double slowdown);
+void builder_ep(struct builder *builder, const char *name, enum phase phase, double seconds, double bytes);
+
+void ops_attention(struct builder *builder, int kind);
+void ops_mlp(struct builder *builder, double ffn);
+void ops_moe(struct builder *builder, int kind);
+void ops_norm(struct builder *builder, const char *name, double width);
+
+#endif

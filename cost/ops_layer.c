@@ -1,0 +1,264 @@
+/* The ops inside one transformer layer: attention, dense MLP, mixture of experts.
+ *
+ * Kept for backward (Korthikanti et al. 2022 section 4.1, counted op by op so that
+ * GQA, SwiGLU, MLA and flash come out right): per token the inputs of every linear
+ * and of every nonlinear op; flash keeps q, k, v, the output and 4 bytes per head
+ * and token instead of the 5 s^2 bytes per head of the unfused core.
+ * Selective recompute: Megatron repeats the attention core; the per-layer-sharded
+ * stacks (torchtitan) keep every second GEMM output and the attention output. */
+#include <math.h>
+
+#include "cost/collective.h"
+#include "cost/kernel.h"
+#include "cost/ops_internal.h"
+
+static void keep(struct builder *b, double bytes, double selective_bytes)
+{
+    b->price->kept_bytes += bytes;
+    b->price->kept_selective_bytes += selective_bytes;
+}
+
+/* Widths of q, k, v on one rank, elements per token. */
+struct widths {
+    double q, k, v, out;
+    double heads, kv_heads;
+};
+
+static struct widths local_widths(const struct builder *b)
+{
+    const struct model *m = b->context->model;
+    double tp = b->context->plan->tp;
+    struct widths w = {.heads = (double)m->heads / tp, .kv_heads = fmax(1, (double)m->kv_heads / tp)};
+    w.q = w.heads * (double)m->head_dim;
+    w.k = w.kv_heads * (double)m->head_dim;
+    w.v = w.kv_heads * (double)m->v_head_dim;
+    w.out = w.heads * (double)m->v_head_dim;
+    return w;
+}
+
+static struct attention_shape core_shape(const struct builder *b, const struct widths *w, int kind)
+{
+    const struct model *m = b->context->model;
+    const struct plan *plan = b->context->plan;
+    bool ulysses = plan->context_parallel == CP_ULYSSES && plan->cp > 1;
+    double seq = (double)plan->seq_len;
+    struct attention_shape s = {.batch = plan->micro_batch, .heads = w->heads, .kv_heads = w->kv_heads, .queries = seq / plan->cp, .keys = seq};
+    if (ulysses) {
+        s.heads /= plan->cp;
+        s.kv_heads = fmax(1, s.kv_heads / plan->cp);
+        s.queries = seq;
+    }
+    int64_t window = m->kinds[kind].window;
+    if (m->index_topk > 0 && (window == 0 || window > m->index_topk))
+        window = m->index_topk;
+    s.span = model_attention_span(plan->seq_len, window);
+    s.qk_dim = (double)m->head_dim;
+    s.v_dim = (double)m->v_head_dim;
+    return s;
+}
+
+/* Ring: cp-1 exchanges of this rank's k and v, each beside one block of attention;
+ * backward moves k, v and their gradients. Ulysses: all-to-alls of q, k, v, out. */
+static void context_parallel(struct builder *b, const struct widths *w, double forward_s, double backward_s)
+{
+    const struct ops_context *c = b->context;
+    const struct plan *plan = c->plan;
+    if (plan->cp == 1)
+        return;
+    double cp = plan->cp, kv_bytes = b->tokens * (w->k + w->v) * b->bytes;
+    if (plan->context_parallel == CP_ULYSSES) {
+        double all_bytes = b->tokens * (w->q + w->k + w->v + w->out) * b->bytes;
+        double t = collective_s(c->cluster, &c->cp, COLLECTIVE_ALL_TO_ALL, all_bytes);
+        b->price->cp_s[PHASE_F] += t;
+        b->price->cp_s[PHASE_B] += t;
+        return;
+    }
+    struct span hop = c->cp;
+    double f = collective_s(c->cluster, &hop, COLLECTIVE_P2P, kv_bytes), back = collective_s(c->cluster, &hop, COLLECTIVE_P2P, 2 * kv_bytes);
+    double slow = c->stack->overlap_slowdown;
+    b->price->cp_s[PHASE_F] += (cp - 1) * (fmax(0, f - forward_s / cp) + slow * fmin(f, forward_s / cp));
+    b->price->cp_s[PHASE_B] += (cp - 1) * (fmax(0, back - backward_s / cp) + slow * fmin(back, backward_s / cp));
+}
+
+/* softmax(q k^T) v without a fused kernel: two batched GEMMs and passes over the
+ * s x s scores (scale+mask+softmax, dropout). */
+static void unfused_core(struct builder *b, const struct attention_shape *s)
+{
+    const struct accelerator *a = b->accelerator;
+    double scores = s->batch * s->heads * s->queries * s->keys, rows = s->batch * s->heads * s->queries;
+    double flop = 2 * scores * (s->qk_dim + s->v_dim);
+    double gemms = kernel_gemm_s(a, RATE_16BIT, rows, s->keys, s->qk_dim) + kernel_gemm_s(a, RATE_16BIT, rows, s->v_dim, s->keys);
+    double forward = gemms + kernel_pointwise_s(a, 9 * scores), backward = 2 * gemms + kernel_pointwise_s(a, 11 * scores);
+    forward /= b->context->stack->attention_speed;
+    backward /= b->context->stack->attention_speed;
+    builder_op(b, "attention core", OP_ATTENTION, PHASE_F, forward, flop, 0, 4);
+    builder_op(b, "attention core", OP_ATTENTION, PHASE_B, backward, 2 * flop, 0, 7);
+    keep(b, 5 * scores, 0);
+    b->price->selective_s += forward;
+    b->price->working_bytes = fmax(b->price->working_bytes, 5 * scores);
+}
+
+static void attention_core(struct builder *b, const struct widths *w, int kind)
+{
+    struct attention_shape s = core_shape(b, w, kind);
+    const struct model *m = b->context->model;
+    const struct plan *plan = b->context->plan;
+    bool sharded = b->context->stack->sharded_per_layer;
+    double lse = b->tokens * w->heads * 4, t = b->tokens * b->bytes;
+    if (plan->attention == ATTENTION_UNFUSED) {
+        unfused_core(b, &s);
+        keep(b, t * w->out, t * w->out);
+        return;
+    }
+    double forward = kernel_attention_s(b->accelerator, &s) / b->context->stack->attention_speed;
+    double backward = forward * kernel_attention_backward(b->accelerator, &s);
+    double flop = 2 * s.batch * s.heads * s.queries * s.span * (s.qk_dim + s.v_dim);
+    builder_op(b, "attention core", OP_ATTENTION, PHASE_F, forward, flop, 0, 1);
+    builder_op(b, "attention core", OP_ATTENTION, PHASE_B, backward, 2.5 * flop, 0, 3);
+    if (!sharded)
+        b->price->selective_s += forward;
+    if (m->index_heads > 0) { /* the indexer scores every key (DeepSeek-V3.2) */
+        double scores = b->tokens * model_attention_span(plan->seq_len, 0);
+        double index_flop = 2 * scores * (double)(m->index_heads * m->index_head_dim);
+        double index_s = index_flop / (b->accelerator->peak_flop_per_s[RATE_16BIT] * 0.5);
+        builder_op(b, "sparse indexer", OP_ATTENTION, PHASE_F, index_s, index_flop, 0, 4);
+        builder_op(b, "sparse indexer", OP_ATTENTION, PHASE_B, 2 * index_s, 2 * index_flop, 0, 6);
+    }
+    context_parallel(b, w, forward, backward);
+    keep(b, t * w->out + lse, t * w->out + lse);
+}
+
+/* DeepSeek-V2's latent attention: down-projections on every rank, up-projections
+ * over heads; k gets the shared rotary part copied to every head. */
+static struct linear_times latent_projections(struct builder *b, const struct widths *w)
+{
+    const struct model *m = b->context->model;
+    double hidden = (double)m->hidden, q_lora = (double)m->q_lora, kv_lora = (double)m->kv_lora, rope = (double)m->qk_rope;
+    double t = b->tokens * b->bytes, kv_up = w->heads * (double)(m->qk_nope + m->v_head_dim);
+    struct linear_times up, kv;
+    if (q_lora > 0) {
+        builder_linear(b, "q down", b->rate, b->tokens_rank, q_lora, hidden);
+        ops_norm(b, "q norm", q_lora);
+        up = builder_linear(b, "q up", b->rate, b->tokens, w->q, q_lora);
+    } else {
+        up = builder_linear(b, "q", b->rate, b->tokens, w->q, hidden);
+    }
+    builder_linear(b, "kv down", b->rate, b->tokens_rank, kv_lora + rope, hidden);
+    ops_norm(b, "kv norm", kv_lora);
+    kv = builder_linear(b, "kv up", b->rate, b->tokens, kv_up, kv_lora);
+    builder_pointwise(b, "rotary, concatenation", 3 * t * (w->q + w->k), 3 * t * (w->q + w->k), 4);
+    keep(b, 2 * b->tokens_rank * (q_lora + kv_lora) * b->bytes, 2 * b->tokens_rank * (q_lora + kv_lora) * b->bytes);
+    for (int i = 0; i < PHASES; i++)
+        up.s[i] += kv.s[i];
+    return up;
+}
+
+void ops_attention(struct builder *b, int kind)
+{
+    const struct model *m = b->context->model;
+    bool sharded = b->context->stack->sharded_per_layer;
+    double hidden = (double)m->hidden, t = b->tokens * b->bytes;
+    struct widths w = local_widths(b);
+    struct linear_times column;
+    double enter = hidden;
+    if (m->mla) {
+        column = latent_projections(b, &w);
+        enter = (double)(m->q_lora + m->kv_lora);
+        keep(b, t * (w.q + w.k + w.v), t * (w.q + w.k + w.v));
+    } else {
+        double gate = m->attention_gate ? w.q : 0;
+        column = builder_linear(b, "qkv", b->rate, b->tokens, w.q + gate + w.k + w.v, hidden);
+        if (m->qk_norm)
+            builder_pointwise(b, "q/k norm", 2 * t * (w.q + w.k), 3 * t * (w.q + w.k), 2);
+        if (!m->learned_positions && !m->alibi)
+            builder_pointwise(b, "rotary", 2 * t * (w.q + w.k), 2 * t * (w.q + w.k), 2);
+        double normed = m->qk_norm ? t * (w.q + w.k) : 0;
+        keep(b, t * (w.q + w.k + w.v) + normed + t * gate, sharded ? t * (w.q + w.v) : t * (w.q + w.k + w.v) + normed + t * gate);
+    }
+    builder_tp_enter(b, enter, column);
+    attention_core(b, &w, kind);
+    struct linear_times row = builder_linear(b, "attention out", b->rate, b->tokens, hidden, w.out);
+    builder_tp_leave(b, hidden, row);
+    b->price->working_bytes = fmax(b->price->working_bytes, t * (2 * w.q + w.k + w.v + w.out));
+    if (sharded) /* every second GEMM is repeated, and what lies between */
+        b->price->selective_s += row.s[PHASE_F] + column.s[PHASE_F] * w.k / (w.q + w.k + w.v);
+}
+
+void ops_mlp(struct builder *b, double ffn)
+{
+    const struct model *m = b->context->model;
+    bool sharded = b->context->stack->sharded_per_layer;
+    double hidden = (double)m->hidden, inner = ffn / b->context->plan->tp, t = b->tokens * b->bytes, gates = m->gated ? 2 : 1;
+    struct linear_times column = builder_linear(b, m->gated ? "gate, up" : "up", b->rate, b->tokens, gates * inner, hidden);
+    builder_tp_enter(b, hidden, column);
+    builder_pointwise(b, "activation", (gates + 1) * inner * t, (2 * gates + 1) * inner * t, m->gated && b->context->stack->pointwise > 1.5 ? 2 : 1);
+    struct linear_times row = builder_linear(b, "down", b->rate, b->tokens, hidden, inner);
+    builder_tp_leave(b, hidden, row);
+    keep(b, (gates + 1) * inner * t, sharded ? (gates * 0.5) * inner * t + b->tokens_rank * hidden * b->bytes : (gates + 1) * inner * t);
+    b->price->working_bytes = fmax(b->price->working_bytes, (gates + 1) * inner * t);
+    if (sharded)
+        b->price->selective_s += column.s[PHASE_F] / 2 + kernel_pointwise_s(b->accelerator, (gates + 1) * inner * t + 20 * b->tokens_rank * hidden);
+}
+
+/* Grouped GEMMs of the local experts: F, dgrad, wgrad. */
+static void experts(struct builder *b, const char *name, double local, double tokens, double in, double out)
+{
+    const struct accelerator *a = b->accelerator;
+    double flop = 2 * local * tokens * in * out, speed = b->context->stack->gemm_speed;
+    double forward = kernel_grouped_gemm_s(a, b->rate, local, tokens, in, out) / speed;
+    double wgrad = a->expert[b->rate].wgrad > 0 ? a->expert[b->rate].wgrad : 1.2;
+    builder_op(b, name, OP_EXPERTS, PHASE_F, forward, flop, 0, 2);
+    builder_op(b, name, OP_EXPERTS, PHASE_B, forward, flop, 0, 2);
+    builder_op(b, name, OP_EXPERTS, PHASE_W, forward * wgrad, flop, 0, 2);
+}
+
+/* Dispatch and combine, forward and again backward; dispatch in 8 bit for the fp8
+ * recipes' forward. Overlapped with compute of another micro-batch (overlap.ep)
+ * only what exceeds that compute shows. */
+static void dispatch(struct builder *b, double tokens, double row_elements, double cover)
+{
+    const struct ops_context *c = b->context;
+    const struct model *m = c->model;
+    int max_nodes = m->topk_group > 0 && m->n_group > 1 ? (int)m->topk_group : 0;
+    double row = row_elements * b->bytes;
+    double t = collective_dispatch_s(c->cluster, &c->ep, tokens, row, (int)m->experts_per_token, max_nodes);
+    double exposed = c->plan->overlap.ep ? fmax(0.1 * t, beside_cover(t, cover, c->stack->overlap_slowdown)) : t;
+    double bytes = tokens * row * (double)m->experts_per_token;
+    builder_ep(b, "dispatch", PHASE_F, exposed, bytes);
+    builder_ep(b, "combine", PHASE_F, exposed, bytes);
+    builder_ep(b, "combine", PHASE_B, exposed, bytes);
+    builder_ep(b, "dispatch", PHASE_B, exposed, bytes);
+}
+
+void ops_moe(struct builder *b, int kind)
+{
+    const struct ops_context *c = b->context;
+    const struct model *m = c->model;
+    const struct layer_kind *k = &m->kinds[kind];
+    const struct plan *plan = c->plan;
+    double hidden = (double)m->hidden, topk = (double)m->experts_per_token, gates = m->gated ? 2 : 1;
+    double tokens = b->tokens / (plan->tp > 1 ? plan->tp : 1); /* routed tokens are split over tp (sequence parallel) */
+    double pairs = tokens * topk, etp = plan->etp, local = (double)m->experts / plan->ep, inner = (double)k->ffn / etp;
+    double row = hidden * b->bytes;
+    builder_linear(b, "router", RATE_16BIT, tokens, (double)m->experts, hidden);
+    builder_pointwise(b, "top-k", tokens * (double)m->experts * 24, tokens * (double)m->experts * 16, 10);
+    builder_pointwise(b, "permute", 2 * (tokens + pairs) * row, 2 * (tokens + pairs) * row, 4);
+    double before = b->device_s[PHASE_F];
+    double per_expert = pairs * etp / local;
+    experts(b, "experts gate, up", local, per_expert, hidden, gates * inner);
+    builder_pointwise(b, "experts activation", pairs * etp * (gates + 1) * inner * b->bytes, pairs * etp * (2 * gates + 1) * inner * b->bytes, 2);
+    experts(b, "experts down", local, per_expert, inner, hidden);
+    builder_pointwise(b, "unpermute", 2 * (tokens + pairs) * row, 2 * (tokens + pairs) * row, 4);
+    dispatch(b, tokens, hidden, (b->device_s[PHASE_F] - before) / 2);
+    if (plan->etp > 1) {
+        double bytes = pairs * etp * row;
+        double t = collective_s(c->cluster, &c->etp, COLLECTIVE_ALL_GATHER, bytes) + collective_s(c->cluster, &c->etp, COLLECTIVE_REDUCE_SCATTER, bytes);
+        b->price->tp_s[PHASE_F] += t;
+        b->price->tp_s[PHASE_B] += t;
+    }
+    if (k->shared_ffn > 0)
+        ops_mlp(b, (double)k->shared_ffn);
+    double kept = pairs * etp * ((gates + 1) * inner * b->bytes + row) + pairs * row + tokens * (double)m->experts * 4;
+    keep(b, kept, kept);
+    b->price->working_bytes = fmax(b->price->working_bytes, pairs * etp * (gates + 1) * inner * b->bytes + 2 * pairs * row);
+}
