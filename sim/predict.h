@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "cost/cluster.h"
+#include "cost/memory.h"
 #include "cost/model.h"
 #include "cost/plan.h"
 
@@ -19,9 +20,6 @@ struct timeline;
 
 enum time_part { TIME_COMPUTE, TIME_RECOMPUTE, TIME_TP, TIME_CP, TIME_EP, TIME_PP, TIME_DP, TIME_BUBBLE, TIME_OPTIMIZER, TIME_OTHER, TIME_PARTS };
 extern const char *const time_part_names[]; /* "compute","recompute","tp_exposed",... as in contract.md, NULL */
-
-enum memory_part { MEMORY_WEIGHTS, MEMORY_GRADIENTS, MEMORY_OPTIMIZER, MEMORY_ACTIVATIONS, MEMORY_LOGITS, MEMORY_TEMPORARY, MEMORY_COMMUNICATION, MEMORY_CONTEXT, MEMORY_PARTS };
-extern const char *const memory_part_names[]; /* "weights", ... NULL */
 
 enum { PREDICT_STAGES_MAX = 256 };
 

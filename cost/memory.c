@@ -1,0 +1,81 @@
+/* Bytes of one rank. The formulas and their sources are in the header; checked
+ * against published peaks in tests/golden (SimuMax B200 runs: allocated bytes).
+ * Left out: offload, precision-aware optimizer moments. */
+#include "cost/memory.h"
+
+const char *const memory_part_names[] = {"weights",       "gradients", "optimizer",     "activations", "logits", "temporary",
+                                         "communication", "context",   "fragmentation", NULL};
+
+double memory_weight_bytes(const struct plan *plan)
+{
+    return plan->precision == PRECISION_FP32 ? 4 : 2;
+}
+
+double memory_optimizer_bytes(const struct plan *plan)
+{
+    double master = plan->precision == PRECISION_FP32 ? 0 : 4;
+    return master + (plan->optimizer == OPTIMIZER_ADAMW ? 8 : 4);
+}
+
+double memory_gradient_bytes(const struct plan *plan, const struct stack *stack)
+{
+    return plan->grad_bytes > 0 ? plan->grad_bytes : stack->main_grad_bytes;
+}
+
+/* States of `params` parameters whose copies are shared by `ways` ranks. */
+static void replicated_states(const struct plan *plan, const struct stack *stack, double params, double ways, double *bytes)
+{
+    bytes[MEMORY_WEIGHTS] += params * memory_weight_bytes(plan) / (plan->zero >= 3 ? ways : 1);
+    bytes[MEMORY_GRADIENTS] += params * memory_gradient_bytes(plan, stack) / (plan->zero >= 2 ? ways : 1);
+    bytes[MEMORY_OPTIMIZER] += params * memory_optimizer_bytes(plan) / (plan->zero >= 1 ? ways : 1);
+}
+
+/* FSDP: fp32 shard, its gradient, two moments; zero 2 (no resharding after forward)
+ * holds the gathered 16-bit weights through the step. */
+static void sharded_states(const struct plan *plan, double params, double ways, double *bytes)
+{
+    double shard = params / (plan->zero >= 1 ? ways : 1);
+    bytes[MEMORY_WEIGHTS] += 4 * shard;
+    bytes[MEMORY_GRADIENTS] += 4 * shard;
+    bytes[MEMORY_OPTIMIZER] += (plan->optimizer == OPTIMIZER_ADAMW ? 8 : 4) * shard;
+    if (plan->zero <= 2 && plan->precision != PRECISION_FP32)
+        bytes[MEMORY_WEIGHTS] += 2 * params;
+}
+
+double memory_rank(const struct plan *plan, const struct stack *stack, const struct accelerator *accelerator, const struct rank_load *load,
+                   double *bytes)
+{
+    for (int i = 0; i < MEMORY_PARTS; i++)
+        bytes[i] = 0;
+    double dense = load->dense_params * load->copies, expert = load->expert_params * load->copies;
+    if (stack->sharded_per_layer) {
+        sharded_states(plan, dense, load->dp_ways, bytes);
+        sharded_states(plan, expert, load->expert_dp_ways, bytes);
+    } else {
+        replicated_states(plan, stack, dense, load->dp_ways, bytes);
+        replicated_states(plan, stack, expert, load->expert_dp_ways, bytes);
+    }
+    if (plan->zero >= 3) /* two gathered layers and one layer's gradients, and the gathered embedding or head */
+        bytes[MEMORY_TEMPORARY] += load->largest_layer_params * (2 * memory_weight_bytes(plan) + 4) + load->edge_params * memory_weight_bytes(plan);
+    bytes[MEMORY_ACTIVATIONS] = load->kept_bytes;
+    bytes[MEMORY_TEMPORARY] += load->working_bytes + load->p2p_bytes;
+    bytes[MEMORY_LOGITS] = load->logits * 4 * stack->cross_entropy_copies;
+    bytes[MEMORY_COMMUNICATION] = load->communicators * stack->communicator_bytes;
+    bytes[MEMORY_CONTEXT] = accelerator->context_bytes;
+    bytes[MEMORY_FRAGMENTATION] = stack->fragmentation * memory_allocated(bytes);
+    double total = 0;
+    for (int i = 0; i < MEMORY_PARTS; i++)
+        total += bytes[i];
+    return total;
+}
+
+double memory_allocated(const double *bytes)
+{
+    return bytes[MEMORY_WEIGHTS] + bytes[MEMORY_GRADIENTS] + bytes[MEMORY_OPTIMIZER] + bytes[MEMORY_ACTIVATIONS] + bytes[MEMORY_LOGITS] +
+           bytes[MEMORY_TEMPORARY];
+}
+
+double memory_reserved(const double *bytes)
+{
+    return memory_allocated(bytes) + bytes[MEMORY_FRAGMENTATION];
+}

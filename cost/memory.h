@@ -1,0 +1,48 @@
+/* Model x plan -> bytes on one rank, by kind.
+ *
+ * Per parameter, mixed-precision AdamW (Rajbhandari et al. 2020; Megatron-LM
+ * distributed optimizer): 2 weights + main gradients + 12 (fp32 master, m, v).
+ * zero 1 shards the 12 over the data-parallel ranks (experts over theirs), zero 2
+ * also the gradients, zero 3 also the weights. Stacks that shard per layer (FSDP)
+ * keep fp32 shards (16 bytes / ways) and two gathered layers in flight. */
+#ifndef COST_MEMORY_H
+#define COST_MEMORY_H
+
+#include "cost/plan.h"
+#include "cost/profile.h"
+
+enum memory_part {
+    MEMORY_WEIGHTS, MEMORY_GRADIENTS, MEMORY_OPTIMIZER, MEMORY_ACTIVATIONS, MEMORY_LOGITS, MEMORY_TEMPORARY, MEMORY_COMMUNICATION,
+    MEMORY_CONTEXT, MEMORY_FRAGMENTATION, MEMORY_PARTS
+};
+extern const char *const memory_part_names[]; /* "weights", ... NULL */
+
+/* What one pipeline rank holds. */
+struct rank_load {
+    double dense_params, expert_params; /* on this rank before ZeRO */
+    double largest_layer_params;        /* dense + expert of its largest layer */
+    double edge_params;                 /* embedding and head on this rank, in dense_params too */
+    double dp_ways, expert_dp_ways;     /* ranks that share one copy's states: dp*cp, expert dp */
+    double kept_bytes;                  /* activations of all micro-batches in flight at the peak */
+    double working_bytes;               /* temporaries of the heaviest layer */
+    double logits;                      /* elements of the logits on this rank, 0 = no head */
+    double p2p_bytes;                   /* send and receive buffers between stages */
+    int communicators;
+    double copies; /* parameter copies: 1, DualPipe 2 */
+};
+
+/* ret_bytes[MEMORY_PARTS]; returns the total. */
+double memory_rank(const struct plan *plan, const struct stack *stack, const struct accelerator *accelerator, const struct rank_load *load,
+                   double *ret_bytes);
+
+/* Bytes per parameter that the optimizer keeps (12, fp32 training 8, SGD 8/4) and of the weights. */
+double memory_optimizer_bytes(const struct plan *plan);
+double memory_weight_bytes(const struct plan *plan);
+double memory_gradient_bytes(const struct plan *plan, const struct stack *stack);
+
+/* "allocated": what the framework's allocator counts at its peak (torch max_memory_allocated);
+ * "reserved": with fragmentation; the total is what nvidia-smi shows. */
+double memory_allocated(const double *bytes);
+double memory_reserved(const double *bytes);
+
+#endif
