@@ -1,0 +1,89 @@
+#include "sim/schedule.h"
+
+#include <assert.h>
+
+#include "cost/base/err.h"
+#include "sim/schedules/schedules.h"
+
+/* A word of the list without an emitter: refused in schedule_validate. */
+#define NOT_YET(word) { .name = word, .title = word, .cite = "", .vp_min = 1, .vp_max = 256, .vp_default = 1, .weight_copies = 1 }
+
+static const struct schedule not_yet[SCHEDULES] = {
+    [SCHEDULE_ZB_H1] = NOT_YET("zb-h1"), [SCHEDULE_ZB_H2] = NOT_YET("zb-h2"), [SCHEDULE_ZB_AUTO] = NOT_YET("zb-auto"),
+    [SCHEDULE_INTERLEAVED_ZB] = NOT_YET("interleaved-zb"), [SCHEDULE_ZB_V] = NOT_YET("zb-v"),
+    [SCHEDULE_ZB_V_AUTO] = NOT_YET("zb-v-auto"), [SCHEDULE_V_HALF] = NOT_YET("v-half"), [SCHEDULE_V_MIN] = NOT_YET("v-min"),
+    [SCHEDULE_1F1B_V] = NOT_YET("1f1b-v"), [SCHEDULE_DUALPIPE] = NOT_YET("dualpipe"), [SCHEDULE_DUALPIPE_V] = NOT_YET("dualpipev"),
+};
+
+static const struct schedule *const table[SCHEDULES] = {
+    [SCHEDULE_GPIPE] = &schedule_gpipe,
+    [SCHEDULE_LOOPED_BFS] = &schedule_looped_bfs,
+    [SCHEDULE_1F1B] = &schedule_one_f_one_b,
+    [SCHEDULE_INTERLEAVED] = &schedule_interleaved,
+};
+
+const struct schedule *schedule_of(enum plan_schedule schedule)
+{
+    assert(schedule >= 0 && schedule < SCHEDULES);
+    return table[schedule] ? table[schedule] : &not_yet[schedule];
+}
+
+static int resolve(const struct schedule *s, const struct schedule_request *request, struct schedule_request *ret, struct err *err)
+{
+    *ret = *request;
+    if (ret->vp == 0)
+        ret->vp = s->vp_default;
+    if (!s->emit)
+        return err_add(err, "schedule '%s' is known but cannot be emitted by this version", s->name);
+    if (ret->pp < 1 || ret->pp > PROGRAM_RANKS_MAX)
+        return err_add(err, "%s: pp %d is out of range; allowed: 1 to %d", s->name, ret->pp, PROGRAM_RANKS_MAX);
+    if (ret->micro_batches < 1 || ret->micro_batches > PROGRAM_MICRO_BATCHES_MAX)
+        return err_add(err, "%s: %d micro-batches are out of range; allowed: 1 to %d", s->name, ret->micro_batches,
+                       PROGRAM_MICRO_BATCHES_MAX);
+    if (ret->vp < s->vp_min || ret->vp > s->vp_max)
+        return err_add(err, "%s: vp %d is not possible; nearest valid: %d", s->name, ret->vp,
+                       ret->vp < s->vp_min ? s->vp_min : s->vp_max);
+    return s->validate ? s->validate(ret, err) : 0;
+}
+
+int schedule_validate(enum plan_schedule schedule, const struct schedule_request *request, struct err *err)
+{
+    struct schedule_request resolved;
+    return resolve(schedule_of(schedule), request, &resolved, err);
+}
+
+int schedule_emit(enum plan_schedule schedule, const struct schedule_request *request, struct arena *arena,
+                  struct program *ret, struct err *err)
+{
+    const struct schedule *s = schedule_of(schedule);
+    struct schedule_request resolved;
+    if (resolve(s, request, &resolved, err) < 0)
+        return -1;
+    return s->emit(&resolved, arena, ret, err);
+}
+
+/* No schedule ends before the last rank has done all its work after the first forward has reached it. */
+static double lower_bound_s(const struct schedule *s, int pp, int micro_batches, const struct schedule_times *t)
+{
+    double fill_s = (pp - 1) * t->forward_s / (s->placement == PLACEMENT_BIDIR ? 2 : s->vp_default);
+    return micro_batches * schedule_unit_s(t) + fill_s;
+}
+
+double schedule_makespan_s(enum plan_schedule schedule, int pp, int vp, int micro_batches, const struct schedule_times *times,
+                           bool *ret_exact)
+{
+    const struct schedule *s = schedule_of(schedule);
+    if (ret_exact)
+        *ret_exact = s->makespan_s && times->comm_s <= 0;
+    if (!s->makespan_s)
+        return lower_bound_s(s, pp, micro_batches, times);
+    return s->makespan_s(pp, vp ? vp : s->vp_default, micro_batches, times);
+}
+
+int schedule_in_flight(enum plan_schedule schedule, int pp, int vp, int micro_batches, int group, int rank)
+{
+    const struct schedule *s = schedule_of(schedule);
+    if (!s->in_flight)
+        return schedule_min(pp, micro_batches);
+    return s->in_flight(pp, vp ? vp : s->vp_default, micro_batches, group, rank);
+}
