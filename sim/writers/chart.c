@@ -265,7 +265,7 @@ static int write_script(const char *path, const char *terminal, const char *pict
     chart_quote(out, base_name(data));
     fputs("\nif (!exists('picture')) picture = ", out);
     chart_quote(out, base_name(picture));
-    fputs("\nset output picture\nset datafile separator '\\t'\n", out);
+    fputs("\nset output picture\nset datafile separator tab\n", out);
     fprintf(out, "%s\nset output\n", chart->script);
     int result = fclose(out) == 0 ? file_write_atomic(path, text, length, err) : err_add(err, "no picture: out of memory");
     free(text);
