@@ -61,21 +61,21 @@ static double inside_node_s(const struct link_profile *link, enum collective_op 
     return link->latency_s + ring_steps(op, n) * link->hop_s + bus_bytes / (link->efficiency * link->bytes_per_s);
 }
 
+/* Three regimes (LL, middle, Simple). Groups with one rank per node run rings on
+ * their own rails. On two nodes trees beat the line; the node's own links then
+ * bound it (the caller takes the maximum with the part inside the node). */
 static double all_reduce_s(const struct fabric_profile *f, const struct span *span, double line, double bus_bytes)
 {
     double levels = log2((double)span->nodes);
-    double scale = fmin(1, span->line_bytes_per_s / f->reference_line_bytes_per_s);
-    bool rail = span->ranks_per_node == 1;
-    double eta = rail ? f->rail_eta : f->ar_eta;
-    double top = eta * line, h3 = f->ar_h3_s * levels;
-    if (span->nodes == 2 && !rail) {
-        top = line * fmax(eta, fmin(f->ar_two_node_line_ratio, 1.17)); /* trees beat the ring on two nodes */
-        h3 = f->ar_two_node_h3_s;
-    }
-    double t = h3 + bus_bytes / top;
-    double share = line / span->line_bytes_per_s; /* an instance with fewer ranks drives fewer channels */
-    t = fmin(t, f->ar_h2_s * levels + bus_bytes / fmin(f->ar_b2 * scale * share, top));
-    return fmin(t, f->ar_a_s + f->ar_h1_s * levels + bus_bytes / fmin(f->ar_b1 * scale * share, top));
+    double scale = fmin(1, span->line_bytes_per_s / f->reference_line_bytes_per_s) * line / span->line_bytes_per_s;
+    bool rail = span->ranks_per_node == 1, pair = span->nodes == 2 && !rail;
+    double top = (rail ? f->rail_eta : pair ? fmax(f->ar_eta, f->ar_two_node_line_ratio) : f->ar_eta) * line;
+    double h2 = pair && f->ar_two_node_h2_s > 0 ? f->ar_two_node_h2_s : f->ar_h2_s;
+    double h3 = pair && f->ar_two_node_h3_s > 0 ? f->ar_two_node_h3_s : f->ar_h3_s;
+    double b2 = pair && f->ar_two_node_b2 > 0 ? f->ar_two_node_b2 : f->ar_b2;
+    double t = h3 * levels + bus_bytes / top;
+    t = fmin(t, h2 * levels + bus_bytes / fmin(b2 * scale, top));
+    return fmin(t, f->ar_a_s + f->ar_h1_s * levels + bus_bytes / fmin(f->ar_b1 * scale, top));
 }
 
 static double ring_s(const struct fabric_profile *f, const struct span *span, double line, double bus_bytes)
@@ -85,8 +85,17 @@ static double ring_s(const struct fabric_profile *f, const struct span *span, do
     double hop = rail ? f->ring_single_hop_s : f->ring_hop_s;
     double top = (rail ? f->rail_eta : f->ring_eta) * line;
     double large = f->ring_base_s + hop * n + bus_bytes / top;
-    double small = fmax(f->ar_a_s + f->ar_h1_s, f->ring_base_s + 0.3 * hop * n) + bus_bytes / fmin(f->ring_small_b, top);
-    return fmin(small, large);
+    double small = f->ring_small_base_s + f->ring_small_intra_s * (n - (double)span->nodes) + f->ring_small_inter_s * ((double)span->nodes - 1);
+    return fmin(large, fmax(f->ring_floor_s, small) + bus_bytes / fmin(f->ring_small_b, top));
+}
+
+/* What one instance of the group gets of a node's NICs. */
+static double node_line(const struct cluster *cluster, const struct fabric_profile *f, const struct span *span)
+{
+    double line = span->nic_bytes_per_s * cluster->link_quality;
+    if (f->node_cap_bytes_per_s > 0)
+        line = fmin(line, f->node_cap_bytes_per_s * line / span->line_bytes_per_s);
+    return line;
 }
 
 double collective_s(const struct cluster *cluster, const struct span *span, enum collective_op op, double bytes)
@@ -98,7 +107,7 @@ double collective_s(const struct cluster *cluster, const struct span *span, enum
     if (span->nodes <= 1)
         return inside_node_s(&group->intra, op, n, bytes);
     const struct fabric_profile *f = &group->fabric;
-    double line = span->nic_bytes_per_s * cluster->link_quality;
+    double line = node_line(cluster, f, span);
     double inside = span->ranks_per_node > 1 ? inside_node_s(&group->intra, op, span->ranks_per_node, bytes) : 0;
     switch (op) {
     case COLLECTIVE_ALL_REDUCE: return fmax(all_reduce_s(f, span, line, bus_bytes), inside);
@@ -109,7 +118,12 @@ double collective_s(const struct cluster *cluster, const struct span *span, enum
         double egress = bytes * (nodes - 1) / nodes * span->ranks_per_node;
         return fmax(f->a2a_base_s + f->a2a_hop_s * n + egress / (f->a2a_eta * line), inside);
     }
-    default: return f->p2p_base_s + bytes / (f->p2p_eta * line);
+    default: {
+        double rate = f->p2p_eta * line;
+        if (f->p2p_channels > 0)
+            rate = fmin(rate, f->p2p_channels * f->p2p_channel_bytes_per_s);
+        return f->p2p_base_s + bytes / rate;
+    }
     }
 }
 
@@ -129,8 +143,14 @@ double collective_dispatch_s(const struct cluster *cluster, const struct span *s
     if (max_nodes > 0)
         touched = fmin(touched, max_nodes);
     double remote = touched * (nodes - 1) / nodes; /* one of N of them is the own node */
-    double line = span->nic_bytes_per_s * cluster->link_quality;
+    double line = node_line(cluster, f, span);
     double outside = f->a2a_base_s + f->a2a_hop_s * nodes + tokens * remote * row_bytes * per_node / (fmax(f->a2a_eta, f->rail_eta * 0.9) * line);
     double inside = per_node > 1 ? inside_node_s(&group->intra, COLLECTIVE_ALL_TO_ALL, per_node, copies) : 0;
     return fmax(outside, inside);
+}
+
+double beside_cover(double collective_seconds, double cover_seconds, double slowdown)
+{
+    double hidden = fmin(collective_seconds, cover_seconds);
+    return collective_seconds - hidden + hidden * slowdown;
 }

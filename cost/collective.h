@@ -18,4 +18,8 @@ double collective_s(const struct cluster *cluster, const struct span *span, enum
 double collective_dispatch_s(const struct cluster *cluster, const struct span *span, double tokens, double row_bytes, int experts_per_token,
                              int max_nodes);
 
+/* What is left of a collective beside `cover` seconds of compute, the compute's
+ * slowdown included. */
+double beside_cover(double collective_seconds, double cover_seconds, double slowdown);
+
 #endif

@@ -91,12 +91,6 @@ static double tp_collective(const struct builder *b, enum collective_op op, doub
     return collective_s(b->context->cluster, &b->context->tp, op, bytes);
 }
 
-double beside_cover(double collective_seconds, double cover_seconds, double slowdown)
-{
-    double hidden = fmin(collective_seconds, cover_seconds);
-    return collective_seconds - hidden + hidden * slowdown;
-}
-
 static double beside(const struct builder *b, double collective, double cover)
 {
     return beside_cover(collective, cover, b->context->stack->overlap_slowdown);

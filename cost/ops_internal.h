@@ -40,9 +40,6 @@ void builder_pointwise(struct builder *builder, const char *name, double forward
 void builder_tp_enter(struct builder *builder, double width, struct linear_times column);
 /* Output side of a row-parallel linear: reduce-scatter or all-reduce. */
 void builder_tp_leave(struct builder *builder, double width, struct linear_times row);
-/* What is left of a collective beside `cover` seconds of compute, the compute's
- * slowdown included. */
-double beside_cover(double collective_seconds, double cover_seconds, double slowdown);
 void builder_ep(struct builder *builder, const char *name, enum phase phase, double seconds, double bytes);
 
 void ops_attention(struct builder *builder, int kind);

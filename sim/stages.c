@@ -1,0 +1,308 @@
+/* Stage prices.
+ *
+ * Data parallelism (cost-model.md section 2): plain and ZeRO-1/2 gradients are
+ * reduced once per step beside the last micro-batch's backward, parameters
+ * gathered beside the next forward: exposed = max(one bucket, t - cover), and the
+ * covered part slows its cover by the stack's overlap_slowdown. ZeRO-3 (and stacks
+ * that shard per layer) gather every layer forward and backward and scatter its
+ * gradients, per micro-batch, each beside the neighbouring layer's compute.
+ * Optimizer: bytes moved by fused AdamW, 16 read + 14 written per sharded
+ * parameter, gradient norm and zeroing. */
+#include "sim/stages.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cost/collective.h"
+#include "cost/kernel.h"
+
+const struct stack *question_stack(const struct question *question, const char *name)
+{
+    for (int i = 0; i < question->n_stacks; i++)
+        if (strcmp(question->stacks[i].name, name) == 0)
+            return &question->stacks[i];
+    return NULL;
+}
+
+bool layer_prices_same(const struct layer_prices *prices, const struct plan *plan)
+{
+    const struct plan *k = &prices->key;
+    return k->tp == plan->tp && k->sequence_parallel == plan->sequence_parallel && k->cp == plan->cp && k->ep == plan->ep &&
+           k->etp == plan->etp && k->micro_batch == plan->micro_batch && k->seq_len == plan->seq_len && k->precision == plan->precision &&
+           k->attention == plan->attention && k->context_parallel == plan->context_parallel && k->overlap.tp == plan->overlap.tp &&
+           k->overlap.ep == plan->overlap.ep && memcmp(k->rank_order, plan->rank_order, sizeof plan->rank_order) == 0 &&
+           (plan->rank_order[AXES - 1] == AXIS_PP || k->pp == plan->pp) && strcmp(k->stack, plan->stack) == 0;
+}
+
+void layer_prices_fill(struct layer_prices *ret, const struct question *question, const struct plan *plan, const struct stack *stack)
+{
+    const struct model *model = question->model;
+    struct ops_context context;
+    ret->key = *plan;
+    ret->stack = stack;
+    ops_context_init(&context, model, question->cluster, plan, stack, NULL);
+    for (int kind = 0; kind < model->n_kinds; kind++)
+        ops_price_layer(&context, kind, &ret->kind[kind]);
+    ops_price_embedding(&context, &ret->embedding);
+    ops_price_head(&context, &ret->head);
+    if (model->mtp_modules > 0)
+        ops_price_mtp(&context, &ret->mtp);
+    memset(ret->count[0], 0, sizeof ret->count[0]);
+    for (int64_t i = 0; i < model->layers; i++) {
+        memcpy(ret->count[i + 1], ret->count[i], sizeof ret->count[i]);
+        ret->count[i + 1][model->kind_of_layer[i]]++;
+    }
+}
+
+/* Collectives of one layer's weights under per-layer sharding. */
+struct shard_times {
+    double gather_s, scatter_s;
+};
+
+static double group_collective(const struct stages *s, enum collective_op op, double dense_bytes, double expert_bytes)
+{
+    const struct cluster *cluster = s->question->cluster;
+    double t = collective_s(cluster, &s->dp, op, dense_bytes);
+    if (expert_bytes > 0)
+        t += collective_s(cluster, &s->expert_dp, op, expert_bytes);
+    return t;
+}
+
+static struct shard_times shard_times(const struct stages *s, double dense, double expert)
+{
+    struct shard_times t = {0};
+    if (s->plan->zero < 3)
+        return t;
+    double weight = s->plan->precision == PRECISION_FP32 ? 4 : 2, gradient = memory_gradient_bytes(s->plan, s->prices->stack);
+    t.gather_s = group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight, expert * weight);
+    t.scatter_s = group_collective(s, COLLECTIVE_REDUCE_SCATTER, dense * gradient, expert * gradient);
+    return t;
+}
+
+/* Adds n layers (or an embedding, head, ...) of one price; recomputed of them run
+ * their forward again in backward. */
+static void add_layers(const struct stages *s, struct stage_price *stage, const struct layer_price *p, double n, double recomputed,
+                       double dense, double expert)
+{
+    if (n <= 0)
+        return;
+    const struct plan *plan = s->plan;
+    struct shard_times shard = shard_times(s, dense, expert);
+    double selective = plan->recompute == RECOMPUTE_SELECTIVE ? n : 0;
+    double again = recomputed * p->full_s + selective * p->selective_s;
+    double again_tp = recomputed * p->full_tp_s, again_cp = recomputed * p->full_cp_s, again_ep = recomputed * p->full_ep_s;
+    double forward = n * (p->compute_s[PHASE_F] + p->tp_s[PHASE_F] + p->cp_s[PHASE_F] + p->ep_s[PHASE_F]);
+    double backward = n * (p->compute_s[PHASE_B] + p->tp_s[PHASE_B] + p->cp_s[PHASE_B] + p->ep_s[PHASE_B]) + again + again_tp + again_cp + again_ep;
+    double wgrad = n * p->compute_s[PHASE_W];
+    double slowdown = s->prices->stack->overlap_slowdown;
+    double shard_f = n * beside_cover(shard.gather_s, forward / n, slowdown);
+    double shard_b = n * beside_cover(shard.gather_s + shard.scatter_s, (backward + wgrad) / n, slowdown);
+    stage->forward_s += forward + shard_f;
+    stage->backward_s += backward + shard_b;
+    stage->wgrad_s += wgrad;
+    stage->part_s[TIME_COMPUTE] += n * (p->compute_s[PHASE_F] + p->compute_s[PHASE_B] + p->compute_s[PHASE_W]);
+    stage->part_s[TIME_RECOMPUTE] += again;
+    stage->part_s[TIME_TP] += n * (p->tp_s[PHASE_F] + p->tp_s[PHASE_B]) + again_tp;
+    stage->part_s[TIME_CP] += n * (p->cp_s[PHASE_F] + p->cp_s[PHASE_B]) + again_cp;
+    stage->part_s[TIME_EP] += n * (p->ep_s[PHASE_F] + p->ep_s[PHASE_B]) + again_ep;
+    stage->part_s[TIME_DP] += shard_f + shard_b;
+    stage->forward_ep_s += n * p->ep_s[PHASE_F];
+    stage->backward_ep_s += n * p->ep_s[PHASE_B] + again_ep;
+    double kept = plan->recompute == RECOMPUTE_SELECTIVE ? p->kept_selective_bytes : p->kept_bytes;
+    stage->kept_bytes += recomputed * p->kept_full_bytes + (n - recomputed) * kept;
+    double working = p->working_bytes + (recomputed > 0 ? p->kept_bytes : selective > 0 ? p->kept_bytes - p->kept_selective_bytes : 0);
+    stage->working_bytes = fmax(stage->working_bytes, working);
+    stage->dense_params += n * dense;
+    stage->expert_params += n * expert;
+    stage->largest_layer_params = fmax(stage->largest_layer_params, dense + expert);
+}
+
+static void fill_stage(const struct stages *s, int index, int first_layer, int layers, struct stage_price *stage)
+{
+    const struct model *model = s->question->model;
+    const struct plan *plan = s->plan;
+    const struct layer_prices *prices = s->prices;
+    memset(stage, 0, sizeof *stage);
+    stage->layers = layers;
+    int recomputed = 0;
+    if (plan->recompute == RECOMPUTE_FULL)
+        recomputed = plan->recompute_layers < 0 || plan->recompute_layers > layers ? layers : plan->recompute_layers;
+    for (int kind = 0; kind < model->n_kinds; kind++) {
+        int n = prices->count[first_layer + layers][kind] - prices->count[first_layer][kind];
+        int again = prices->count[first_layer + recomputed][kind] - prices->count[first_layer][kind];
+        if (n == 0)
+            continue;
+        struct layer_shard shard;
+        ops_shard_layer(model, plan, kind, &shard);
+        add_layers(s, stage, &prices->kind[kind], n, again, shard.dense, shard.expert);
+    }
+    double all = plan->recompute == RECOMPUTE_FULL && plan->recompute_layers < 0 ? 1 : 0;
+    if (index == 0) {
+        double params = ops_shard_embedding(model, plan);
+        double largest = stage->largest_layer_params;
+        add_layers(s, stage, &prices->embedding, 1, 0, params, 0);
+        stage->largest_layer_params = largest;
+        stage->edge_params += params;
+    }
+    if (index == s->n - 1) {
+        double params = model->tied && s->n == 1 ? (double)model->hidden : ops_shard_head(model, plan);
+        double largest = stage->largest_layer_params;
+        add_layers(s, stage, &prices->head, 1, 0, params, 0);
+        stage->largest_layer_params = largest;
+        stage->edge_params += params;
+        if (model->mtp_modules > 0) {
+            struct layer_shard shard;
+            ops_shard_layer(model, plan, model->kind_of_layer[model->layers - 1], &shard);
+            double extra = 2.0 * (double)model->hidden * (double)model->hidden / plan->tp;
+            add_layers(s, stage, &prices->mtp, (double)model->mtp_modules, all * (double)model->mtp_modules, shard.dense + extra, shard.expert);
+        }
+    }
+}
+
+static void group_span(const struct stages *s, enum plan_group which, struct span *ret)
+{
+    struct rank_group group;
+    plan_rank_group(s->plan, which, &group);
+    cluster_span(s->question->cluster, &group, plan_world(s->plan), ret);
+}
+
+static int count_communicators(const struct plan *plan)
+{
+    int n = 1; /* world */
+    n += plan->tp > 1;
+    n += plan->cp > 1;
+    n += plan->dp * plan->cp > 1;
+    n += plan->ep > 1;
+    n += plan->ep > 1 && plan->dp * plan->cp * plan->tp > plan->ep * plan->etp;
+    n += plan->etp > 1;
+    n += plan->pp > 1 ? 2 : 0; /* neighbours, embedding group */
+    return n;
+}
+
+void stages_fill(struct stages *ret, const struct question *question, const struct plan *plan, const struct layer_prices *prices,
+                 struct stage_price *stage)
+{
+    const struct model *model = question->model;
+    *ret = (struct stages){.question = question, .plan = plan, .prices = prices, .stage = stage, .n = plan->pp * plan->vp};
+    group_span(ret, GROUP_DP_CP, &ret->dp);
+    group_span(ret, GROUP_EXPERT_DP, &ret->expert_dp);
+    ret->dp_ways = (double)plan->dp * plan->cp;
+    ret->expert_dp_ways = fmax(1, (double)ret->expert_dp.ranks);
+    ret->communicators = count_communicators(plan);
+    if (plan->pp > 1) {
+        struct span hop;
+        group_span(ret, GROUP_PP_NEXT, &hop);
+        ret->p2p_bytes = (double)plan->micro_batch * (double)plan->seq_len / plan->cp * (double)model->hidden *
+                         precision_activation_bytes(plan->precision) / (plan->sequence_parallel ? plan->tp : 1);
+        ret->p2p_s = collective_s(question->cluster, &hop, COLLECTIVE_P2P, ret->p2p_bytes);
+    }
+    int layer = 0;
+    for (int i = 0; i < ret->n; i++) {
+        int layers = plan_chunk_layers(plan, model, i);
+        bool like_last = i > 1 && i < ret->n - 1 && layers == stage[i - 1].layers && model->n_kinds == 1;
+        if (like_last)
+            stage[i] = stage[i - 1];
+        else
+            fill_stage(ret, i, layer, layers, &stage[i]);
+        layer += layers;
+    }
+}
+
+static bool v_placement(enum plan_schedule schedule)
+{
+    return schedule == SCHEDULE_ZB_V || schedule == SCHEDULE_ZB_V_AUTO || schedule == SCHEDULE_V_HALF || schedule == SCHEDULE_V_MIN ||
+           schedule == SCHEDULE_1F1B_V || schedule == SCHEDULE_DUALPIPE_V;
+}
+
+int stages_rank_of(const struct plan *plan, int stage)
+{
+    if (v_placement(plan->schedule))
+        return stage < plan->pp ? stage : 2 * plan->pp - 1 - stage;
+    return stage % plan->pp;
+}
+
+static void add_stage(struct stage_price *sum, const struct stage_price *add)
+{
+    sum->forward_s += add->forward_s;
+    sum->backward_s += add->backward_s;
+    sum->wgrad_s += add->wgrad_s;
+    for (int i = 0; i < TIME_PARTS; i++)
+        sum->part_s[i] += add->part_s[i];
+    sum->forward_ep_s += add->forward_ep_s;
+    sum->backward_ep_s += add->backward_ep_s;
+    sum->kept_bytes += add->kept_bytes;
+    sum->dense_params += add->dense_params;
+    sum->expert_params += add->expert_params;
+    sum->edge_params += add->edge_params;
+    sum->largest_layer_params = fmax(sum->largest_layer_params, add->largest_layer_params);
+    sum->working_bytes = fmax(sum->working_bytes, add->working_bytes);
+    sum->layers += add->layers;
+}
+
+void stages_sum_rank(const struct stages *s, int rank, struct stage_price *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    if (v_placement(s->plan->schedule)) {
+        add_stage(ret, &s->stage[rank]);
+        add_stage(ret, &s->stage[2 * s->plan->pp - 1 - rank]);
+        return;
+    }
+    for (int i = rank; i < s->n; i += s->plan->pp)
+        add_stage(ret, &s->stage[i]);
+    if (s->plan->schedule == SCHEDULE_DUALPIPE) { /* a second copy of the mirrored stage; the two share the micro-batches */
+        struct stage_price mirror = s->stage[s->plan->pp - 1 - rank];
+        add_stage(ret, &mirror);
+    }
+}
+
+/* A collective once per step beside `cover` seconds, in `buckets` pieces: at least the last piece shows. */
+static double once_per_step(double t, bool overlap, double cover, double buckets, double slowdown)
+{
+    if (!overlap || t <= 0)
+        return t;
+    return fmax(t / fmax(1, buckets), beside_cover(t, cover, slowdown));
+}
+
+struct rank_step stages_rank_step(const struct stages *s, int rank, const struct stage_price *sum)
+{
+    const struct plan *plan = s->plan;
+    const struct stack *stack = s->prices->stack;
+    const struct accelerator *a = &s->question->cluster->accelerator;
+    struct rank_step step = {0};
+    double weight = memory_weight_bytes(plan), gradient = memory_gradient_bytes(plan, stack);
+    double dense = sum->dense_params, expert = sum->expert_params;
+    double buckets = sum->layers;
+    (void)rank;
+    if (plan->zero < 3) {
+        double reduce, gather = 0;
+        if (plan->zero == 0) {
+            reduce = group_collective(s, COLLECTIVE_ALL_REDUCE, dense * gradient, expert * gradient);
+        } else {
+            reduce = group_collective(s, COLLECTIVE_REDUCE_SCATTER, dense * gradient, expert * gradient);
+            gather = group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight, expert * weight);
+        }
+        step.dp_exposed_s = once_per_step(reduce, plan->overlap.dp_grad, sum->backward_s + sum->wgrad_s, buckets, stack->overlap_slowdown) +
+                            once_per_step(gather, plan->overlap.dp_param, sum->forward_s, buckets, stack->overlap_slowdown);
+    } else { /* the first gather and the last scatter have nothing beside them */
+        struct shard_times t = shard_times(s, dense / fmax(1, sum->layers), expert / fmax(1, sum->layers));
+        step.dp_exposed_s = t.gather_s + t.scatter_s;
+    }
+    double shard = plan->zero >= 1 ? dense / s->dp_ways + expert / s->expert_dp_ways : dense + expert;
+    double moved = shard * (30 + 4) + (dense + expert) * gradient / (plan->zero >= 2 ? s->dp_ways : 1);
+    step.optimizer_s = kernel_pointwise_s(a, moved) + (plan->pp > 1 ? 50e-6 : 0);
+    return step;
+}
+
+double stages_rank_memory(const struct stages *s, int rank, const struct stage_price *sum, double kept_bytes, double *ret_bytes)
+{
+    const struct plan *plan = s->plan;
+    const struct model *model = s->question->model;
+    bool has_head = stages_rank_of(plan, s->n - 1) == rank;
+    struct rank_load load = {.dense_params = sum->dense_params, .expert_params = sum->expert_params,
+                             .largest_layer_params = sum->largest_layer_params, .edge_params = sum->edge_params, .dp_ways = s->dp_ways,
+                             .expert_dp_ways = s->expert_dp_ways, .kept_bytes = kept_bytes, .working_bytes = sum->working_bytes,
+                             .p2p_bytes = plan->pp > 1 ? 2 * s->p2p_bytes : 0, .communicators = s->communicators, .copies = 1};
+    if (has_head)
+        load.logits = (double)plan->micro_batch * (double)plan->seq_len / plan->cp * ops_vocab_per_rank(model, plan) * (1 + (double)model->mtp_modules);
+    return memory_rank(plan, s->prices->stack, &s->question->cluster->accelerator, &load, ret_bytes);
+}

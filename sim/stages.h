@@ -1,0 +1,63 @@
+/* What each pipeline stage does and holds under a plan: the step between layer
+ * prices (cost/ops.h) and the engine.
+ *
+ * layer_prices are kept between plans that differ only in pp, vp, dp, zero,
+ * schedule, recompute or layer split (layer_prices_same); everything else here
+ * is arithmetic on them: no allocation, no strings. Seconds and bytes per
+ * micro-batch unless said otherwise. */
+#ifndef SIM_STAGES_H
+#define SIM_STAGES_H
+
+#include "cost/memory.h"
+#include "cost/ops.h"
+#include "sim/predict.h"
+
+struct layer_prices {
+    struct plan key; /* the fields it depends on */
+    const struct stack *stack;
+    struct layer_price kind[MODEL_KINDS_MAX], embedding, head, mtp;
+    uint16_t count[MODEL_LAYERS_MAX + 1][MODEL_KINDS_MAX]; /* layers of each kind before layer i */
+};
+
+/* One chunk of layers (a global pipeline stage). */
+struct stage_price {
+    double forward_s, backward_s, wgrad_s; /* all that the rank is busy with: compute, recompute, exposed collectives */
+    double part_s[TIME_PARTS];             /* compute, recompute, tp, cp, ep, dp (per-layer sharding) of the three */
+    double forward_ep_s, backward_ep_s;    /* expert all-to-all inside forward_s and backward_s */
+    double kept_bytes, working_bytes;
+    double dense_params, expert_params, largest_layer_params, edge_params; /* this rank's shard, before ZeRO */
+    int layers;
+};
+
+/* One pipeline rank: its chunks together, and what it does once per step. */
+struct rank_step {
+    double dp_exposed_s, optimizer_s;
+};
+
+struct stages {
+    const struct question *question;
+    const struct plan *plan;
+    const struct layer_prices *prices;
+    int n;                   /* chunks: pp * vp (pp for dualpipe) */
+    double p2p_s, p2p_bytes; /* one boundary */
+    double dp_ways, expert_dp_ways;
+    struct span dp, expert_dp;
+    int communicators;
+    struct stage_price *stage; /* [n], the caller's */
+};
+
+const struct stack *question_stack(const struct question *question, const char *name); /* NULL = unknown */
+bool layer_prices_same(const struct layer_prices *prices, const struct plan *plan);
+void layer_prices_fill(struct layer_prices *ret, const struct question *question, const struct plan *plan, const struct stack *stack);
+
+/* stage: room for PLAN_CHUNKS_MAX. Depends on pp, vp, dp, zero, recompute, layers_per_stage (not on schedule's order). */
+void stages_fill(struct stages *ret, const struct question *question, const struct plan *plan, const struct layer_prices *prices,
+                 struct stage_price *stage);
+int stages_rank_of(const struct plan *plan, int stage); /* loop or V placement */
+/* The rank's stages into *ret (sums; largest_layer and working are maxima). */
+void stages_sum_rank(const struct stages *stages, int rank, struct stage_price *ret);
+struct rank_step stages_rank_step(const struct stages *stages, int rank, const struct stage_price *sum);
+/* kept_bytes: activations in flight at the rank's peak. */
+double stages_rank_memory(const struct stages *stages, int rank, const struct stage_price *sum, double kept_bytes, double *ret_bytes);
+
+#endif
