@@ -14,12 +14,12 @@
 #include "cost/plan_internal.h"
 
 const char *const schedule_names[] = {
-    "gpipe", "looped-bfs", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-auto", "interleaved-zb",
-    "zb-v", "zb-v-auto", "v-half", "v-min", "1f1b-v", "dualpipe", "dualpipev", NULL,
+    "gpipe", "looped-bfs", "1f1b",   "interleaved", "zb-h1",  "zb-h2",    "zb-auto",   "interleaved-zb",
+    "zb-v",  "zb-v-auto",  "v-half", "v-min",       "1f1b-v", "dualpipe", "dualpipev", NULL,
 };
 const char *const schedule_titles[] = {
-    "GPipe", "BFS", "1F1B", "1F1B-I", "ZB-H1", "ZB-H2", "ZB-auto", "ZB-I",
-    "ZB-V", "ZB-V-auto", "V-Half", "V-Min", "1F1B-V", "DualPipe", "DualPipeV", NULL,
+    "GPipe", "BFS",       "1F1B",   "1F1B-I", "ZB-H1",  "ZB-H2",    "ZB-auto",   "ZB-I",
+    "ZB-V",  "ZB-V-auto", "V-Half", "V-Min",  "1F1B-V", "DualPipe", "DualPipeV", NULL,
 };
 const char *const recompute_names[] = {"none", "selective", "full", NULL};
 const char *const context_parallel_names[] = {"ring", "ulysses", NULL};
@@ -175,45 +175,37 @@ const char *plan_format(const struct plan *plan, char *buffer, size_t size)
 
 /* --- total order ---------------------------------------------------------- */
 
-static int compare(int64_t a, int64_t b)
-{
-    return (a > b) - (a < b);
-}
+enum { KEY_MAX = 32 };
 
-static int compare_sizes(const struct plan *a, const struct plan *b)
+/* Everything but grad_bytes, the list and the stack, in the order of the struct. */
+static int sort_key(const struct plan *p, int64_t ret_key[KEY_MAX])
 {
-    const int64_t left[] = {a->tp, a->cp, a->pp, a->vp, a->dp, a->ep, a->etp, a->sequence_parallel, a->context_parallel,
-                            a->zero, a->micro_batch, a->global_batch, a->seq_len};
-    const int64_t right[] = {b->tp, b->cp, b->pp, b->vp, b->dp, b->ep, b->etp, b->sequence_parallel, b->context_parallel,
-                             b->zero, b->micro_batch, b->global_batch, b->seq_len};
-    for (size_t i = 0; i < sizeof left / sizeof left[0]; i++)
-        if (left[i] != right[i])
-            return compare(left[i], right[i]);
-    return 0;
-}
-
-static int compare_choices(const struct plan *a, const struct plan *b)
-{
-    const int64_t left[] = {a->schedule, a->schedule_group, a->recompute, a->recompute_layers, a->precision, a->optimizer,
-                            a->attention, a->overlap.dp_grad, a->overlap.dp_param, a->overlap.tp, a->overlap.ep, a->overlap.p2p,
-                            a->n_layers_per_stage};
-    const int64_t right[] = {b->schedule, b->schedule_group, b->recompute, b->recompute_layers, b->precision, b->optimizer,
-                             b->attention, b->overlap.dp_grad, b->overlap.dp_param, b->overlap.tp, b->overlap.ep, b->overlap.p2p,
-                             b->n_layers_per_stage};
-    for (size_t i = 0; i < sizeof left / sizeof left[0]; i++)
-        if (left[i] != right[i])
-            return compare(left[i], right[i]);
-    return (a->grad_bytes > b->grad_bytes) - (a->grad_bytes < b->grad_bytes);
+    /* clang-format off */
+    const int64_t key[] = {
+        p->tp, p->cp, p->pp, p->vp, p->dp, p->ep, p->etp, p->sequence_parallel, p->context_parallel, p->zero,
+        p->micro_batch, p->global_batch, p->seq_len, p->schedule, p->schedule_group, p->recompute, p->recompute_layers,
+        p->precision, p->optimizer, p->attention,
+        p->overlap.dp_grad, p->overlap.dp_param, p->overlap.tp, p->overlap.ep, p->overlap.p2p,
+        p->rank_order[0], p->rank_order[1], p->rank_order[2], p->rank_order[3], p->rank_order[4],
+        p->n_layers_per_stage,
+    };
+    /* clang-format on */
+    _Static_assert(sizeof key <= KEY_MAX * sizeof key[0], "room for the key");
+    memcpy(ret_key, key, sizeof key);
+    return (int)(sizeof key / sizeof key[0]);
 }
 
 int plan_compare(const struct plan *a, const struct plan *b)
 {
-    int order = compare_sizes(a, b);
-    if (order == 0)
-        order = compare_choices(a, b);
-    for (int i = 0; order == 0 && i < AXES; i++)
-        order = compare((int64_t)a->rank_order[i], (int64_t)b->rank_order[i]);
-    for (int i = 0; order == 0 && i < a->n_layers_per_stage; i++)
-        order = compare(a->layers_per_stage[i], b->layers_per_stage[i]);
+    int64_t left[KEY_MAX], right[KEY_MAX];
+    int n = sort_key(a, left);
+    sort_key(b, right);
+    for (int i = 0; i < n; i++)
+        if (left[i] != right[i])
+            return left[i] < right[i] ? -1 : 1;
+    for (int i = 0; i < a->n_layers_per_stage; i++)
+        if (a->layers_per_stage[i] != b->layers_per_stage[i])
+            return a->layers_per_stage[i] < b->layers_per_stage[i] ? -1 : 1;
+    int order = (a->grad_bytes > b->grad_bytes) - (a->grad_bytes < b->grad_bytes);
     return order != 0 ? order : strcmp(a->stack, b->stack);
 }

@@ -85,7 +85,8 @@ bool plan_experts_aligned(const struct plan *plan)
     if (plan->pp == 1)
         return true;
     int64_t stage_stride = dense_dim(plan, AXIS_PP).stride;
-    return splits_cleanly(expert_dim(plan, AXIS_TP), stage_stride) && splits_cleanly(expert_dim(plan, AXIS_EP), stage_stride) &&
+    return splits_cleanly(expert_dim(plan, AXIS_TP), stage_stride) &&
+           splits_cleanly(expert_dim(plan, AXIS_EP), stage_stride) &&
            splits_cleanly(expert_dim(plan, AXIS_DP), stage_stride);
 }
 

@@ -18,6 +18,7 @@ bool plan_stack_is(const struct plan *plan, const char *name);
 bool plan_stack_is_torch(const struct plan *plan);  /* pipelines of torch.distributed.pipelining */
 bool plan_stack_pads_vocab(const struct plan *plan); /* Megatron-LM and its children */
 
+bool plan_sizes_are_positive(const struct plan *plan); /* else nothing can be divided by them */
 int64_t plan_chunks(const struct plan *plan);                                      /* pp*vp */
 int64_t plan_largest_chunk(const struct plan *plan, const struct model *model);    /* layers */
 int64_t plan_sequence_unit(const struct plan *plan);                               /* seq_len must be a multiple of it */

@@ -99,7 +99,8 @@ static uint32_t broken_sequence(const struct plan *plan, const struct model *mod
            bit_if(plan->seq_len % plan_sequence_unit(plan) != 0, RULE_SEQ_SP_CP) |
            bit_if(ulysses && heads, RULE_CP_HEADS) |
            bit_if(replicated && !plan_stack_is(plan, "deepspeed"), RULE_EP_SP) |
-           bit_if(model->learned_positions && model->max_positions > 0 && plan->seq_len > model->max_positions, RULE_SEQ_MODEL);
+           bit_if(model->learned_positions && model->max_positions > 0 && plan->seq_len > model->max_positions,
+                  RULE_SEQ_MODEL);
 }
 
 /* Every layer is on exactly one chunk (V01, V02, V04). A chunk without layers may
@@ -143,45 +144,40 @@ bool plan_vp_fits_schedule(const struct plan *plan)
 {
     switch (plan->schedule) {
     case SCHEDULE_LOOPED_BFS:
-    case SCHEDULE_INTERLEAVED_ZB:
-        return true;
-    case SCHEDULE_INTERLEAVED:
-        return plan->vp >= 2;
+    case SCHEDULE_INTERLEAVED_ZB: return true;
+    case SCHEDULE_INTERLEAVED: return plan->vp >= 2;
     case SCHEDULE_ZB_V:
     case SCHEDULE_ZB_V_AUTO:
     case SCHEDULE_V_HALF:
     case SCHEDULE_V_MIN:
     case SCHEDULE_1F1B_V:
-    case SCHEDULE_DUALPIPE_V:
-        return plan->vp == 2;
-    default:
-        return plan->vp == 1;
+    case SCHEDULE_DUALPIPE_V: return plan->vp == 2;
+    default: return plan->vp == 1;
     }
 }
 
 /* Micro-batches that the original implementations take (schedules.md section 3):
- * Megatron-LM's interleaving P <= G <= M and M mod G = 0 or >= P; PyTorch's
- * interleaved zero bubble M mod max(1, M/P) = 0 and its 1F1B M >= P; DualPipe M
- * even and >= 2P, DualPipeV M >= 2P (DeepSeek). The others take any. */
+ * Megatron-LM's interleaving P <= G <= M and M mod G = 0 or >= P, G = P unless
+ * given; PyTorch's interleaving (it chooses G) and interleaved zero bubble M mod
+ * max(1, M/P) = 0, its 1F1B M >= P; DualPipe M even and >= 2P, DualPipeV M >= 2P
+ * (DeepSeek). The others take any. */
 bool plan_schedule_takes(const struct plan *plan, int64_t micro_batches)
 {
     int64_t m = micro_batches, p = plan->pp;
     int64_t group = plan->schedule_group > 0 ? plan->schedule_group : p;
     if (m < 1)
         return false;
+    bool whole_rounds = m < p || m % (m / p) == 0;
     switch (plan->schedule) {
-    case SCHEDULE_1F1B:
-        return m >= p || !plan_stack_is_torch(plan);
+    case SCHEDULE_1F1B: return m >= p || !plan_stack_is_torch(plan);
     case SCHEDULE_INTERLEAVED:
+        if (plan->schedule_group == 0 && plan_stack_is_torch(plan))
+            return whole_rounds;
         return p <= group && group <= m && (m % group == 0 || m % group >= p);
-    case SCHEDULE_INTERLEAVED_ZB:
-        return m < p || m % (m / p) == 0;
-    case SCHEDULE_DUALPIPE:
-        return m % 2 == 0 && m >= 2 * p;
-    case SCHEDULE_DUALPIPE_V:
-        return m >= 2 * p;
-    default:
-        return true;
+    case SCHEDULE_INTERLEAVED_ZB: return whole_rounds;
+    case SCHEDULE_DUALPIPE: return m % 2 == 0 && m >= 2 * p;
+    case SCHEDULE_DUALPIPE_V: return m >= 2 * p;
+    default: return true;
     }
 }
 
@@ -242,14 +238,11 @@ static bool lacks_bf16(const struct accelerator *accelerator)
 static bool accelerator_has(const struct accelerator *accelerator, enum precision precision)
 {
     switch (precision) {
-    case PRECISION_FP32:
-        return true;
-    case PRECISION_BF16:
-        return accelerator->peak_flop_per_s[RATE_16BIT] > 0 && !lacks_bf16(accelerator);
+    case PRECISION_FP32: return true;
+    case PRECISION_BF16: return accelerator->peak_flop_per_s[RATE_16BIT] > 0 && !lacks_bf16(accelerator);
     case PRECISION_MXFP8:
         return accelerator->peak_flop_per_s[RATE_FP8] > 0 && accelerator->peak_flop_per_s[RATE_FP4] > 0;
-    default:
-        return accelerator->peak_flop_per_s[precision_rate(precision)] > 0;
+    default: return accelerator->peak_flop_per_s[precision_rate(precision)] > 0;
     }
 }
 
@@ -261,15 +254,15 @@ bool plan_accelerator_has(const struct cluster *cluster, enum precision precisio
     return accelerator_has(&cluster->accelerator, precision);
 }
 
-static bool sizes_are_positive(const struct plan *plan)
+bool plan_sizes_are_positive(const struct plan *plan)
 {
-    return plan->tp > 0 && plan->cp > 0 && plan->pp > 0 && plan->vp > 0 && plan->dp > 0 && plan->ep > 0 && plan->etp > 0 &&
-           plan->micro_batch > 0 && plan->global_batch > 0 && plan->seq_len > 0;
+    return plan->tp > 0 && plan->cp > 0 && plan->pp > 0 && plan->vp > 0 && plan->dp > 0 && plan->ep > 0 &&
+           plan->etp > 0 && plan->micro_batch > 0 && plan->global_batch > 0 && plan->seq_len > 0;
 }
 
 uint32_t plan_broken_rules(const struct plan *plan, const struct model *model, const struct cluster *cluster)
 {
-    if (!sizes_are_positive(plan))
+    if (!plan_sizes_are_positive(plan))
         return bit_if(true, RULE_WORLD);
     bool order = plan_order_is_permutation(plan);
     uint32_t broken = broken_widths(plan, model) | broken_sequence(plan, model) | broken_layers(plan, model) |
