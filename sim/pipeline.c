@@ -1,0 +1,116 @@
+#include "sim/pipeline.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cost/base/arena.h"
+#include "cost/base/err.h"
+#include "sim/engine.h"
+#include "sim/schedule.h"
+
+struct durations {
+    int64_t *forward, *backward, *wgrad, *p2p, *zero, *bytes, *forward_comm, *backward_comm;
+};
+
+static void fill_durations(const struct stages *s, struct arena *arena, struct durations *d)
+{
+    size_t n = (size_t)s->n + 1;
+    int64_t **arrays[] = {&d->forward, &d->backward, &d->wgrad, &d->p2p, &d->zero, &d->bytes, &d->forward_comm, &d->backward_comm};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        *arrays[i] = arena_array(arena, n, sizeof(int64_t));
+    for (int i = 0; i < s->n; i++) {
+        d->forward[i] = engine_ps(s->stage[i].forward_s);
+        d->backward[i] = engine_ps(s->stage[i].backward_s);
+        d->wgrad[i] = engine_ps(s->stage[i].wgrad_s);
+        d->bytes[i] = (int64_t)llround(s->stage[i].kept_bytes);
+        d->p2p[i] = engine_ps(s->p2p_s);
+        d->forward_comm[i] = engine_ps(s->stage[i].forward_ep_s);
+        d->backward_comm[i] = engine_ps(s->stage[i].backward_ep_s);
+    }
+}
+
+static struct schedule_request request_of(const struct stages *s, const struct durations *d, int64_t micro_batches)
+{
+    const struct plan *plan = s->plan;
+    return (struct schedule_request){.pp = plan->pp, .vp = plan->vp, .micro_batches = (int)micro_batches, .group = plan->schedule_group,
+                                     .forward_ticks = d->forward, .backward_ticks = d->backward, .wgrad_ticks = d->wgrad,
+                                     .comm_ticks = engine_ps(s->p2p_s)};
+}
+
+static struct engine_costs costs_of(const struct stages *s, const struct durations *d, bool messages)
+{
+    return (struct engine_costs){.forward_ps = d->forward, .backward_ps = d->backward, .wgrad_ps = d->wgrad,
+                                 .p2p_ps = messages ? d->p2p : d->zero, .blocking_sends = messages && !s->plan->overlap.p2p,
+                                 .slot = SLOT_COMM, .forward_comm_ps = d->forward_comm, .backward_comm_ps = d->backward_comm,
+                                 .act_bytes = d->bytes};
+}
+
+struct run {
+    double makespan_s, makespan_no_p2p_s;
+    const struct timeline_rank *rank;
+};
+
+static int run_once(const struct stages *s, const struct durations *d, int64_t micro_batches, struct arena *arena, struct run *ret, struct err *err)
+{
+    struct schedule_request request = request_of(s, d, micro_batches);
+    struct program program;
+    struct timeline timeline, quiet;
+    if (schedule_emit(s->plan->schedule, &request, arena, &program, err) < 0)
+        return -1;
+    struct engine_costs costs = costs_of(s, d, true), no_messages = costs_of(s, d, false);
+    if (engine_run(&program, &costs, arena, &timeline, err) < 0)
+        return -1;
+    if (s->p2p_s > 0 && engine_run(&program, &no_messages, arena, &quiet, err) < 0)
+        return -1;
+    ret->makespan_s = (double)timeline.makespan_ps * 1e-12;
+    ret->makespan_no_p2p_s = s->p2p_s > 0 ? (double)quiet.makespan_ps * 1e-12 : ret->makespan_s;
+    ret->rank = timeline.rank;
+    return 0;
+}
+
+int pipeline_run(const struct stages *s, struct arena *arena, struct pipeline *ret, struct err *err)
+{
+    struct durations d;
+    struct arena_mark mark = arena_mark(arena);
+    const struct plan *plan = s->plan;
+    int64_t all = plan_micro_batches(plan), simulated = all;
+    int64_t period = plan->pp * (schedule_of(plan->schedule)->placement == PLACEMENT_BIDIR ? 2 : 1);
+    fill_durations(s, arena, &d);
+    int64_t most = PIPELINE_OPS_MAX / (3LL * s->n);
+    if (all > most) /* same remainder, at least a few periods */
+        simulated = all - (all - (most > 4 * period ? most : 4 * period)) / period * period;
+    struct run run, shorter;
+    int result = run_once(s, &d, simulated, arena, &run, err);
+    if (result == 0 && simulated < all)
+        result = run_once(s, &d, simulated - period, arena, &shorter, err);
+    if (result == 0) {
+        double periods = (double)(all - simulated) / (double)period, scale = (double)all / (double)simulated;
+        ret->makespan_s = run.makespan_s;
+        ret->makespan_no_p2p_s = run.makespan_no_p2p_s;
+        if (simulated < all) {
+            ret->makespan_s += periods * (run.makespan_s - shorter.makespan_s);
+            ret->makespan_no_p2p_s += periods * (run.makespan_no_p2p_s - shorter.makespan_no_p2p_s);
+        }
+        for (int r = 0; r < plan->pp; r++) {
+            ret->busy_s[r] = (double)run.rank[r].busy_ps * 1e-12 * scale;
+            ret->kept_bytes[r] = (double)run.rank[r].peak_bytes;
+        }
+    }
+    arena_rewind(arena, mark);
+    return result;
+}
+
+int pipeline_record(const struct stages *s, struct arena *arena, struct program *ret_program, struct timeline *ret_timeline, struct err *err)
+{
+    struct durations d;
+    fill_durations(s, arena, &d);
+    int64_t micro_batches = plan_micro_batches(s->plan), most = PIPELINE_OPS_MAX / (3LL * s->n) / s->plan->pp * s->plan->pp;
+    if (micro_batches > most)
+        micro_batches = most;
+    struct schedule_request request = request_of(s, &d, micro_batches);
+    if (schedule_emit(s->plan->schedule, &request, arena, ret_program, err) < 0)
+        return -1;
+    struct engine_costs costs = costs_of(s, &d, true);
+    costs.record = true;
+    return engine_run(ret_program, &costs, arena, ret_timeline, err);
+}

@@ -1,0 +1,32 @@
+/* A plan's pipeline, run by the engine: the schedule's own program with the
+ * plan's stage durations, messages and activation bytes.
+ *
+ * Long batches are not simulated micro-batch by micro-batch: past
+ * PIPELINE_OPS_MAX ops the steady state, which repeats every pp micro-batches
+ * (every 2 pp for programs with two directions), is extended linearly. */
+#ifndef SIM_PIPELINE_H
+#define SIM_PIPELINE_H
+
+#include "sim/program.h"
+#include "sim/stages.h"
+#include "sim/timeline.h"
+
+struct arena;
+struct err;
+
+enum { PIPELINE_OPS_MAX = 1 << 20 };
+
+struct pipeline {
+    double makespan_s;
+    double makespan_no_p2p_s; /* the same with messages that take no time */
+    double busy_s[PREDICT_STAGES_MAX];
+    double kept_bytes[PREDICT_STAGES_MAX]; /* peak activations by rank */
+};
+
+int pipeline_run(const struct stages *stages, struct arena *arena, struct pipeline *ret, struct err *err);
+
+/* The program and recorded timeline of one step, for traces and charts (the
+ * first PIPELINE_OPS_MAX ops at most: micro-batches are then fewer, *ret_micro_batches). */
+int pipeline_record(const struct stages *stages, struct arena *arena, struct program *ret_program, struct timeline *ret_timeline, struct err *err);
+
+#endif
