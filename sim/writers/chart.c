@@ -228,7 +228,7 @@ static int choose_terminal(enum format format, const struct terminal **ret_termi
                    *able ? able : "none of .png, .svg, .pdf");
 }
 
-/* Terminal, size and font; 96 pixels are an inch. */
+/* Terminal, size and font: 12 is the same size in all of them; 96 pixels are an inch. */
 static void put_terminal(FILE *out, const char *terminal, const struct chart *chart)
 {
     static const char font[] = "DejaVu Sans";
@@ -236,12 +236,12 @@ static void put_terminal(FILE *out, const char *terminal, const struct chart *ch
     if (strcmp(terminal, "svg") == 0)
         fprintf(out, "set terminal svg noenhanced size %d,%d font '%s,12' background '#FFFFFF'\n", w, h, font);
     else if (strcmp(terminal, "pdfcairo") == 0)
-        fprintf(out, "set terminal pdfcairo noenhanced color size %.3fin,%.3fin font '%s,9' fontscale 1\n", w / 96.0, h / 96.0,
+        fprintf(out, "set terminal pdfcairo noenhanced color size %.3fin,%.3fin font '%s,12' fontscale 0.5625\n", w / 96.0, h / 96.0,
                 font);
     else if (strcmp(terminal, "pngcairo") == 0)
-        fprintf(out, "set terminal pngcairo noenhanced size %d,%d font '%s,9' background '#FFFFFF'\n", w, h, font);
+        fprintf(out, "set terminal pngcairo noenhanced size %d,%d font '%s,12' fontscale 0.75 background '#FFFFFF'\n", w, h, font);
     else
-        fprintf(out, "set terminal png noenhanced truecolor size %d,%d font '%s,9' background '#FFFFFF'\n", w, h, font);
+        fprintf(out, "set terminal png noenhanced truecolor size %d,%d font '%s,12' fontscale 0.75 background '#FFFFFF'\n", w, h, font);
 }
 
 static const char *base_name(const char *path)

@@ -3,6 +3,7 @@
  * A chart is data (text, columns separated by tabs) and a gnuplot script without
  * terminal and output lines; the script reads the variable `data`:
  *     plot data using 1:2 with lines lc rgb '#0072B2'
+ * Text is 12 high unless the script says font ',N', which is the same size in all formats.
  * chart_draw leaves two readable files beside the picture, out.png.dat and
  * out.png.gp, even when gnuplot is missing or fails, so that the picture can be
  * drawn elsewhere with `gnuplot out.png.gp`. The picture itself replaces an older

@@ -47,7 +47,7 @@ static const char common_script[] = "set datafile columnheaders\n"
                                     "set border 3 lc rgb '#444444'\n"
                                     "set tics nomirror out scale 0.5 textcolor rgb '#222222'\n"
                                     "set style fill solid 1.0 border lc rgb '#FFFFFF'\n"
-                                    "set key outside bottom center horizontal reverse Left samplen 1.2 width 1 maxcols 6\n";
+                                    "set key outside bottom center horizontal reverse Left samplen 1.2 width 0 maxcols 6\n";
 
 static double largest_time_s(const struct prediction *predictions, int n, int part)
 {
@@ -101,7 +101,7 @@ static void put_title(FILE *out, const char *what, const char *title)
     snprintf(text, sizeof(text), "%s: %s", title, what);
     fputs("set title ", out);
     chart_quote(out, text);
-    fputs(" font ',11' textcolor rgb '#222222'\n", out);
+    fputs(" font ',15' textcolor rgb '#222222'\n", out);
 }
 
 /* Boxes of part `column` stacked on the columns before it. along: 'x' for horizontal bars, 'y' for vertical ones. */
@@ -161,7 +161,7 @@ int plan_chart_breakdown(const char *path, const char *title, const struct predi
     fputs(common_script, out);
     fprintf(out, "set xlabel 'time per step (%s)'\n", unit_s < 1 ? "ms" : "s");
     fprintf(out, "set xrange [0:%.9g]\nset yrange [%d.6:-0.6]\n", 1.3 * high_s / unit_s, n - 1);
-    fprintf(out, "set grid x back lc rgb '%s' lw 0.5\nset ytics scale 0\nset bmargin 6.5\n", chart_light_grey);
+    fprintf(out, "set grid x back lc rgb '%s' lt 1 dt 1 lw 0.8\nset ytics scale 0\nset bmargin 6.5\n", chart_light_grey);
     fputs("plot \\\n", out);
     for (int part = 0; part < TIME_PARTS; part++) {
         if (largest_time_s(predictions, n, part) > smallest_share * longest_s)
@@ -172,7 +172,7 @@ int plan_chart_breakdown(const char *path, const char *title, const struct predi
         if (largest_time_s(predictions, n, part) <= written_share * longest_s)
             continue;
         fprintf(out, "  data using ((sum [k=%d:%d] column(k)) - 0.5*column(%d)):($0):"
-                "(column(%d) > %.9g ? sprintf('%%.0f %%%%', 100*column(%d)/column(%d)) : '') with labels font ',8' tc rgb '%s' notitle, \\\n",
+                "(column(%d) > %.9g ? sprintf('%%.0f %%%%', 100*column(%d)/column(%d)) : '') with labels font ',11' tc rgb '%s' notitle, \\\n",
                 FIRST, column, column, column, written_share * longest_s / unit_s, column, TOTAL, time_styles[part].text);
     }
     fprintf(out, "  data using %d:($0+0.24):%d:%d with xerrorbars pt 0 lc rgb '#000000' lw 1 title 'uncertainty', \\\n", TOTAL, LOW, HIGH);
@@ -218,7 +218,7 @@ int plan_chart_memory(const char *path, const char *title, const struct predicti
     fputs(common_script, out);
     fprintf(out, "set xlabel 'pipeline stage'\nset ylabel 'memory per accelerator (GiB)'\n");
     fprintf(out, "set xrange [-0.6:%d.6]\nset yrange [0:%.9g]\n", n - 1, 1.14 * top_gib);
-    fprintf(out, "set xtics %d scale 0\nset grid y back lc rgb '%s' lw 0.5\nset bmargin 6.5\n", n > 32 ? (n + 15) / 16 : 1,
+    fprintf(out, "set xtics %d scale 0\nset grid y back lc rgb '%s' lt 1 dt 1 lw 0.8\nset bmargin 6.5\n", n > 32 ? (n + 15) / 16 : 1,
             chart_light_grey);
     if (limit_gib > 0)
         fprintf(out,
