@@ -1,0 +1,38 @@
+/* The files of one question - model, cluster, profile - loaded once, with all
+ * their problems reported at once. */
+#ifndef SIM_INPUTS_H
+#define SIM_INPUTS_H
+
+#include "cost/base/err.h"
+#include "cost/cluster.h"
+#include "cost/model.h"
+#include "sim/predict.h"
+
+struct profile;
+
+enum { INPUT_STACKS_MAX = 8 };
+
+struct input_options {
+    const char *model, *cluster, *profile; /* paths; profile NULL = the default alone */
+    const char *max_memory;                /* "0.9" of the accelerator's memory, or "72GiB"; NULL = the cluster's share */
+};
+
+struct inputs {
+    struct model model;
+    struct cluster cluster;
+    struct profile *profile;
+    struct stack stacks[INPUT_STACKS_MAX];
+    struct question question; /* points into this struct: do not copy */
+    struct err warnings;
+};
+
+/* 0 or -1; release in both cases. *ret_code: the exit code that fits the problem. */
+int inputs_load(struct inputs *ret, const struct input_options *options, int *ret_code, struct err *err);
+/* Makes a stack's parameters part of the question (once per name). */
+int inputs_add_stack(struct inputs *inputs, const char *name, struct err *err);
+void inputs_release(struct inputs *inputs);
+
+/* Prints "plansim COMMAND: sentence" for each sentence to standard error. */
+void inputs_print(const char *command, const char *kind, const struct err *messages);
+
+#endif
