@@ -61,6 +61,7 @@ static bool either_divides(int64_t a, int64_t b)
 static uint32_t broken_widths(const struct plan *plan, const struct model *model)
 {
     bool ffn = false, expert_ffn = false;
+    bool grouped = model->kv_heads > 0 && model->kv_heads != model->heads; /* else the heads' rule says it */
     for (int i = 0; i < model->n_kinds; i++) {
         const struct layer_kind *kind = &model->kinds[i];
         if (kind->moe)
@@ -68,8 +69,8 @@ static uint32_t broken_widths(const struct plan *plan, const struct model *model
         ffn |= (kind->moe ? kind->shared_ffn : kind->ffn) % plan->tp != 0;
     }
     return bit_if(model->heads % plan->tp != 0, RULE_HEADS_TP) |
-           bit_if(model->kv_heads > 0 && !either_divides(model->kv_heads, plan->tp), RULE_KV_HEADS_TP) |
-           bit_if(ffn, RULE_FFN_TP) | bit_if(expert_ffn && model->experts > 0, RULE_ETP_FFN);
+           bit_if(grouped && !either_divides(model->kv_heads, plan->tp), RULE_KV_HEADS_TP) | bit_if(ffn, RULE_FFN_TP) |
+           bit_if(expert_ffn && model->experts > 0, RULE_ETP_FFN);
 }
 
 /* seq_len splits over cp, for the causal balance of ring attention into 2*cp pieces
