@@ -23,6 +23,7 @@ struct layer_kind {
     int64_t shared_ffn; /* moe: inner width of all shared experts together, 0 = none */
     bool shared_gate;   /* moe: a sigmoid gate on the shared expert (Qwen2-MoE): hidden parameters */
     int64_t window;     /* attention looks back at most this many tokens; 0 = all (causal) */
+    bool chunked;       /* the window does not slide: the sequence is cut into chunks of `window` tokens (Llama-4) */
     int64_t layers;     /* layers of this kind in the main model (MTP modules not included) */
 };
 
@@ -43,6 +44,7 @@ struct model {
     bool attention_gate;          /* an output gate projection in attention (doubles q) */
     bool learned_positions;       /* position table of max_positions x hidden */
     int64_t position_rows;        /* rows of that table (OPT has 2 more than positions) */
+    bool embedding_norm;          /* a norm right after the embedding (BLOOM) */
     bool alibi;
     bool tied;                    /* head shares the token embedding */
     bool final_norm;
@@ -85,8 +87,11 @@ struct layer_parameters {
 /* FLOPs per token of a training sequence of seq_len tokens, multiply-add = 2,
  * attention counted causal-halved (windows respected), no recompute. */
 struct model_flops {
-    double forward;  /* per token */
+    double forward;  /* per token, MTP modules not included */
     double training; /* 3 x forward */
+    double head;     /* part of forward */
+    double attention_scores; /* part of forward: QK^T and PV, and the indexer's scores */
+    double mtp;      /* forward of all MTP modules, not in forward */
 };
 
 /* Reads a config.json; warnings (unknown quantisation, vision tower not
@@ -101,5 +106,7 @@ int64_t model_mtp_parameters(const struct model *model); /* one module */
 void model_count_flops(const struct model *model, int64_t seq_len, struct model_flops *ret);
 /* Mean number of keys that a query of a causal sequence sees: (s+1)/2 without window. */
 double model_attention_span(int64_t seq_len, int64_t window);
+/* The same for the attention of one layer: window, chunks and the indexer's top-k respected. */
+double model_layer_span(const struct model *model, int kind, int64_t seq_len);
 
 #endif

@@ -16,6 +16,8 @@
 
 enum { FILE_BYTES_MAX = 16 << 20, PATH_TEXT_MAX = 512 };
 
+static const unsigned char odd_mark = 0xFF;
+
 static const double exact_max = 9007199254740992.0; /* 2^53: whole numbers up to here are exact in a double */
 
 static const cJSON *in(const struct json *node)
@@ -90,15 +92,55 @@ static int check_tree(const cJSON *node, const char *file, const char *path, str
     return 0;
 }
 
-int json_parse(const char *text, size_t length, const char *file, struct json **ret_root, struct err *err)
+/* NaN and its like become strings that begin with a byte that no UTF-8 has: "\xFF", "\xFF   ", "\xFF-   ". */
+static char *mark_odd_numbers(const char *text, size_t length)
 {
+    char *copy = malloc(length);
+    if (copy == NULL)
+        arena_out_of_memory(length);
+    memcpy(copy, text, length);
+    bool in_string = false;
+    for (size_t i = 0; i < length; i++) {
+        size_t n = in_string ? 0 : json_odd_number(copy + i, length - i);
+        if (n > 0) {
+            bool minus = copy[i] == '-';
+            memset(copy + i, ' ', n);
+            copy[i] = copy[i + n - 1] = '"';
+            copy[i + 1] = (char)odd_mark;
+            copy[i + 2] = minus ? '-' : copy[i + 2];
+            i += n - 1;
+        } else if (copy[i] == '"') {
+            in_string = !in_string;
+        } else if (copy[i] == '\\') {
+            i++;
+        }
+    }
+    return copy;
+}
+
+static bool is_odd_number(const cJSON *node)
+{
+    return cJSON_IsString(node) && (unsigned char)node->valuestring[0] == odd_mark;
+}
+
+static double odd_number(const cJSON *node)
+{
+    char sign = node->valuestring[1];
+    return sign == '\0' ? (double)NAN : sign == '-' ? -HUGE_VAL : HUGE_VAL;
+}
+
+static int parse(const char *text, size_t length, const char *file, bool python, struct json **ret_root, struct err *err)
+{
+    int odd;
     if (length >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
         text += 3;
         length -= 3;
     }
-    if (json_scan(text, length, file, err) != 0)
+    if (json_scan(text, length, file, python, &odd, err) != 0)
         return -1;
-    cJSON *root = cJSON_ParseWithLength(text, length);
+    char *marked = odd > 0 ? mark_odd_numbers(text, length) : NULL;
+    cJSON *root = cJSON_ParseWithLength(marked != NULL ? marked : text, length);
+    free(marked);
     if (root == NULL)
         return err_add(err, "file '%s' cannot be read: out of memory", file);
     if (check_tree(root, file, "", err) != 0) {
@@ -109,15 +151,35 @@ int json_parse(const char *text, size_t length, const char *file, struct json **
     return 0;
 }
 
-int json_load(const char *path, struct json **ret_root, struct err *err)
+int json_parse(const char *text, size_t length, const char *file, struct json **ret_root, struct err *err)
+{
+    return parse(text, length, file, false, ret_root, err);
+}
+
+int json_parse_python(const char *text, size_t length, const char *file, struct json **ret_root, struct err *err)
+{
+    return parse(text, length, file, true, ret_root, err);
+}
+
+static int load(const char *path, bool python, struct json **ret_root, struct err *err)
 {
     char *text;
     size_t length;
     if (file_read(path, FILE_BYTES_MAX, &text, &length, err) != 0)
         return -1;
-    int result = json_parse(text, length, strcmp(path, "-") == 0 ? "standard input" : path, ret_root, err);
+    int result = parse(text, length, strcmp(path, "-") == 0 ? "standard input" : path, python, ret_root, err);
     free(text);
     return result;
+}
+
+int json_load(const char *path, struct json **ret_root, struct err *err)
+{
+    return load(path, false, ret_root, err);
+}
+
+int json_load_python(const char *path, struct json **ret_root, struct err *err)
+{
+    return load(path, true, ret_root, err);
 }
 
 void json_free(struct json *root)
@@ -132,7 +194,7 @@ enum json_type json_type(const struct json *node)
     const cJSON *item = in(node);
     if (cJSON_IsBool(item))
         return JSON_BOOL;
-    if (cJSON_IsNumber(item) || cJSON_IsRaw(item))
+    if (cJSON_IsNumber(item) || cJSON_IsRaw(item) || is_odd_number(item))
         return JSON_NUMBER;
     if (cJSON_IsString(item))
         return JSON_STRING;
@@ -190,6 +252,8 @@ double json_double(const struct json *number)
 {
     if (cJSON_IsRaw(in(number)))
         return strtod(in(number)->valuestring, NULL);
+    if (is_odd_number(in(number)))
+        return odd_number(in(number));
     return cJSON_IsNumber(in(number)) ? in(number)->valuedouble : 0;
 }
 
@@ -200,7 +264,7 @@ bool json_true(const struct json *boolean)
 
 const char *json_text(const struct json *string)
 {
-    return cJSON_IsString(in(string)) ? in(string)->valuestring : NULL;
+    return cJSON_IsString(in(string)) && !is_odd_number(in(string)) ? in(string)->valuestring : NULL;
 }
 
 /* ---- fields ---- */
@@ -270,7 +334,7 @@ int json_read_double(struct json_at at, const char *key, double min, double max,
     if (found != 1)
         return found;
     double value = json_double(node);
-    if (!(value >= min && value <= max))
+    if (!isfinite(value) || value < min || value > max)
         return out_of_range(at, key, value, min, max, err);
     *out = value;
     return 1;
@@ -545,7 +609,7 @@ static void print_node(struct text *text, const cJSON *node, int indent, bool in
 {
     if (cJSON_IsObject(node) || cJSON_IsArray(node))
         print_container(text, node, indent, in_list);
-    else if (cJSON_IsString(node))
+    else if (cJSON_IsString(node) && !is_odd_number(node))
         print_string(text, node->valuestring);
     else if (cJSON_IsRaw(node))
         text_puts(text, node->valuestring);

@@ -27,6 +27,10 @@ struct json_at {
 };
 
 int json_load(const char *path, struct json **ret_root, struct err *err); /* "-" = standard input */
+/* For files written by Python (config.json): NaN, Infinity and -Infinity are numbers too, which json_double returns
+ * and every json_read_* refuses. */
+int json_load_python(const char *path, struct json **ret_root, struct err *err);
+int json_parse_python(const char *text, size_t length, const char *file, struct json **ret_root, struct err *err);
 int json_parse(const char *text, size_t length, const char *file, struct json **ret_root, struct err *err);
 void json_free(struct json *root); /* NULL is fine */
 

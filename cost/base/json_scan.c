@@ -11,7 +11,8 @@ struct scan {
     const unsigned char *text;
     size_t length, at;
     const char *wrong; /* what is wrong at `at`, NULL while all is well */
-    int depth, values;
+    int depth, values, odd;
+    bool python;
     uint64_t objects; /* bit d: the container at depth d is an object */
 };
 
@@ -197,6 +198,25 @@ static bool scan_key(struct scan *scan)
     return true;
 }
 
+size_t json_odd_number(const char *text, size_t length)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        size_t n = strlen(words[i]);
+        if (length >= n && memcmp(text, words[i], n) == 0)
+            return n;
+    }
+    return 0;
+}
+
+static bool scan_odd_number(struct scan *scan)
+{
+    size_t n = json_odd_number((const char *)scan->text + scan->at, scan->length - scan->at);
+    scan->at += n;
+    scan->odd += n > 0;
+    return n > 0;
+}
+
 /* A scalar, or the opening of a container; *ret_opened when a first child is to follow. */
 static bool scan_value(struct scan *scan, bool *ret_opened)
 {
@@ -207,6 +227,8 @@ static bool scan_value(struct scan *scan, bool *ret_opened)
         return fail(scan, "there are too many values (limit 1,000,000)");
     if (c == '"')
         return scan_string(scan);
+    if (scan->python && scan_odd_number(scan))
+        return true;
     if (c == '-' || (c >= '0' && c <= '9'))
         return scan_number(scan);
     if (c != '{' && c != '[')
@@ -276,14 +298,16 @@ static void line_and_column(const struct scan *scan, int *ret_line, int *ret_col
     *ret_column = column;
 }
 
-int json_scan(const char *text, size_t length, const char *file, struct err *err)
+int json_scan(const char *text, size_t length, const char *file, bool python, int *ret_odd, struct err *err)
 {
-    struct scan scan = {.text = (const unsigned char *)text, .length = length};
+    struct scan scan = {.text = (const unsigned char *)text, .length = length, .python = python};
     skip_blanks(&scan);
     if (peek(&scan) < 0)
         return err_add(err, "file '%s' holds only blanks, no JSON", file);
-    if (scan_document(&scan))
+    if (scan_document(&scan)) {
+        *ret_odd = scan.odd;
         return 0;
+    }
     int line, column;
     line_and_column(&scan, &line, &column);
     return err_add(err, "file '%s' is not valid JSON: line %d, column %d: %s", file, line, column, scan.wrong);

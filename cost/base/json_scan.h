@@ -4,13 +4,17 @@
 #ifndef COST_BASE_JSON_SCAN_H
 #define COST_BASE_JSON_SCAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct err;
 
 enum { JSON_DEPTH_MAX = 64, JSON_VALUES_MAX = 1000000, JSON_NUMBER_MAX = 60 };
 
-int json_scan(const char *text, size_t length, const char *file, struct err *err);
+/* python: NaN, Infinity and -Infinity pass; *ret_odd counts them. */
+int json_scan(const char *text, size_t length, const char *file, bool python, int *ret_odd, struct err *err);
+/* The length of NaN, Infinity or -Infinity at text, or 0. */
+size_t json_odd_number(const char *text, size_t length);
 /* Bytes of the UTF-8 character at text (length > 0), or 0 when it is not one. */
 size_t json_utf8_length(const char *text, size_t length);
 
