@@ -94,9 +94,14 @@ struct fabric_profile {
     double ar_a_s, ar_h1_s, ar_b1, ar_h2_s, ar_b2, ar_h3_s, ar_eta;
     double ar_two_node_line_ratio;  /* cap of B3 relative to line for two nodes (trees): 1.9 IB, 1 ring */
     double ar_two_node_h3_s;
+    double ar_two_node_h2_s, ar_two_node_b2;                 /* second line for two nodes; 0 = as for more nodes */
     double ring_small_b, ring_base_s, ring_hop_s, ring_eta, ring_single_hop_s; /* single: one GPU per node */
+    double ring_floor_s, ring_small_base_s, ring_small_intra_s, ring_small_inter_s; /* first branch: max(floor,
+                                                    base + intra (n-N) + inter (N-1)) + V/ring_small_b, V/B in node line */
     double a2a_base_s, a2a_hop_s, a2a_eta;
     double p2p_base_s, p2p_eta;
+    double p2p_channel_bytes_per_s, p2p_channels; /* a send is no faster than channel rate x channels per peer */
+    double node_cap_bytes_per_s; /* the most that one node's line can count for, whatever its NICs (sockets); 0 = none */
     double rail_eta;                /* groups with one rank per node */
     double reference_line_bytes_per_s; /* node line for which B1, B2 hold; they scale with min(1, line/reference) */
     enum provenance provenance;
