@@ -9,10 +9,8 @@
 #define NOT_YET(word) { .name = word, .title = word, .cite = "", .vp_min = 1, .vp_max = 256, .vp_default = 1, .weight_copies = 1 }
 
 static const struct schedule not_yet[SCHEDULES] = {
-    [SCHEDULE_ZB_H1] = NOT_YET("zb-h1"), [SCHEDULE_ZB_H2] = NOT_YET("zb-h2"), [SCHEDULE_ZB_AUTO] = NOT_YET("zb-auto"),
-    [SCHEDULE_INTERLEAVED_ZB] = NOT_YET("interleaved-zb"), [SCHEDULE_ZB_V] = NOT_YET("zb-v"),
-    [SCHEDULE_ZB_V_AUTO] = NOT_YET("zb-v-auto"), [SCHEDULE_V_HALF] = NOT_YET("v-half"), [SCHEDULE_V_MIN] = NOT_YET("v-min"),
-    [SCHEDULE_1F1B_V] = NOT_YET("1f1b-v"), [SCHEDULE_DUALPIPE] = NOT_YET("dualpipe"), [SCHEDULE_DUALPIPE_V] = NOT_YET("dualpipev"),
+    [SCHEDULE_ZB_AUTO] = NOT_YET("zb-auto"), [SCHEDULE_ZB_V_AUTO] = NOT_YET("zb-v-auto"),
+    [SCHEDULE_V_HALF] = NOT_YET("v-half"), [SCHEDULE_V_MIN] = NOT_YET("v-min"), [SCHEDULE_1F1B_V] = NOT_YET("1f1b-v"),
 };
 
 static const struct schedule *const table[SCHEDULES] = {
@@ -20,6 +18,12 @@ static const struct schedule *const table[SCHEDULES] = {
     [SCHEDULE_LOOPED_BFS] = &schedule_looped_bfs,
     [SCHEDULE_1F1B] = &schedule_one_f_one_b,
     [SCHEDULE_INTERLEAVED] = &schedule_interleaved,
+    [SCHEDULE_ZB_H1] = &schedule_zb_h1,
+    [SCHEDULE_ZB_H2] = &schedule_zb_h2,
+    [SCHEDULE_INTERLEAVED_ZB] = &schedule_interleaved_zb,
+    [SCHEDULE_ZB_V] = &schedule_zb_v,
+    [SCHEDULE_DUALPIPE] = &schedule_dualpipe,
+    [SCHEDULE_DUALPIPE_V] = &schedule_dualpipe_v,
 };
 
 const struct schedule *schedule_of(enum plan_schedule schedule)
@@ -28,22 +32,41 @@ const struct schedule *schedule_of(enum plan_schedule schedule)
     return table[schedule] ? table[schedule] : &not_yet[schedule];
 }
 
+static int variant_count(const struct schedule *s)
+{
+    int n = 0;
+    while (s->variants && s->variants[n])
+        n++;
+    return n ? n : 1;
+}
+
+static int check(const struct schedule *s, const struct schedule_request *request, struct err *err)
+{
+    if (!s->emit)
+        return err_add(err, "known, but cannot be emitted by this version");
+    if (request->pp < 1 || request->pp > PROGRAM_RANKS_MAX)
+        return err_add(err, "pp %d is out of range; allowed: 1 to %d", request->pp, PROGRAM_RANKS_MAX);
+    if (request->micro_batches < 1 || request->micro_batches > PROGRAM_MICRO_BATCHES_MAX)
+        return err_add(err, "%d micro-batches are out of range; allowed: 1 to %d", request->micro_batches,
+                       PROGRAM_MICRO_BATCHES_MAX);
+    if (request->vp < s->vp_min || request->vp > s->vp_max)
+        return err_add(err, "vp %d is not possible; nearest valid: %d", request->vp,
+                       request->vp < s->vp_min ? s->vp_min : s->vp_max);
+    if ((int64_t)request->micro_batches * request->vp > PROGRAM_OPS_MAX / (3 * request->pp))
+        return err_add(err, "%d micro-batches of %d chunks on %d ranks are too many ops; allowed: %d in all",
+                       request->micro_batches, request->vp, request->pp, PROGRAM_OPS_MAX);
+    if (request->variant < 0 || request->variant >= variant_count(s))
+        return err_add(err, "there is no variant number %d", request->variant);
+    return s->validate ? s->validate(request, err) : 0;
+}
+
 static int resolve(const struct schedule *s, const struct schedule_request *request, struct schedule_request *ret, struct err *err)
 {
+    int before = err ? err->count : 0;
     *ret = *request;
     if (ret->vp == 0)
         ret->vp = s->vp_default;
-    if (!s->emit)
-        return err_add(err, "schedule '%s' is known but cannot be emitted by this version", s->name);
-    if (ret->pp < 1 || ret->pp > PROGRAM_RANKS_MAX)
-        return err_add(err, "%s: pp %d is out of range; allowed: 1 to %d", s->name, ret->pp, PROGRAM_RANKS_MAX);
-    if (ret->micro_batches < 1 || ret->micro_batches > PROGRAM_MICRO_BATCHES_MAX)
-        return err_add(err, "%s: %d micro-batches are out of range; allowed: 1 to %d", s->name, ret->micro_batches,
-                       PROGRAM_MICRO_BATCHES_MAX);
-    if (ret->vp < s->vp_min || ret->vp > s->vp_max)
-        return err_add(err, "%s: vp %d is not possible; nearest valid: %d", s->name, ret->vp,
-                       ret->vp < s->vp_min ? s->vp_min : s->vp_max);
-    return s->validate ? s->validate(ret, err) : 0;
+    return check(s, ret, err) < 0 ? err_prefix(err, before, "%s: ", s->name) : 0;
 }
 
 int schedule_validate(enum plan_schedule schedule, const struct schedule_request *request, struct err *err)

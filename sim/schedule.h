@@ -25,6 +25,7 @@ struct schedule_request {
     int vp;            /* chunks per rank; 0 = the schedule's own */
     int micro_batches; /* of both directions together */
     int group;         /* interleaved: micro-batches per group; 0 = the smallest valid one from pp on */
+    int variant;       /* index into the schedule's variants; 0 = its usual form */
     /* zb-auto, zb-v-auto: activations that a rank may hold, in whole-stage units, from F to W; 0 = pp. */
     double memory_limit;
     double freed_by_b; /* share of F's memory that B frees already, 0..1 (W frees the rest) */
@@ -44,6 +45,7 @@ struct schedule {
     const char *name;  /* contract.md's word */
     const char *title; /* in the words people use */
     const char *cite;
+    const char *const *variants; /* NULL-terminated names of other published forms, [0] the usual one; NULL = one form */
     enum placement placement;
     int vp_min, vp_max, vp_default;
     bool splits_w;     /* B and W are apart somewhere */

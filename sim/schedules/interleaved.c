@@ -31,7 +31,7 @@ int schedule_group(int pp, int micro_batches)
     return group;
 }
 
-static int validate(const struct schedule_request *request, struct err *err)
+int schedule_check_group(const struct schedule_request *request, struct err *err)
 {
     int pp = request->pp, m = request->micro_batches, group = request->group;
     if (group == 0 || group_is_valid(pp, m, group))
@@ -40,19 +40,9 @@ static int validate(const struct schedule_request *request, struct err *err)
     for (int g = nearest; g <= m; g++)
         if (group_is_valid(pp, m, g) && (g > group ? g - group : group - g) < (nearest > group ? nearest - group : group - nearest))
             nearest = g;
-    return err_add(err, "interleaved: a group of %d micro-batches is not possible with pp %d and %d micro-batches (the group "
+    return err_add(err, "a group of %d micro-batches is not possible with pp %d and %d micro-batches (the group "
                         "must be between pp and the micro-batches, and leave a rest of 0 or at least pp); nearest valid: %d",
                    group, pp, m, nearest);
-}
-
-/* Virtual index k -> chunk and micro-batch of the k-th forward. */
-static void table_at(int k, int micro_batches, int vp, int group, int *ret_chunk, int *ret_micro_batch)
-{
-    int first = k / (group * vp) * group; /* first micro-batch of k's group */
-    int size = schedule_min(group, micro_batches - first);
-    int within = k - first * vp;
-    *ret_chunk = within / size;
-    *ret_micro_batch = first + within % size;
 }
 
 static int warm_up_of(int pp, int vp, int micro_batches, int group, int rank)
@@ -64,7 +54,7 @@ static int warm_up_of(int pp, int vp, int micro_batches, int group, int rank)
 static void push(struct program *program, const struct schedule_request *request, int rank, int group, enum op_kind kind, int k)
 {
     int chunk, micro_batch;
-    table_at(k, request->micro_batches, request->vp, group, &chunk, &micro_batch);
+    schedule_virtual_at(k, request->micro_batches, request->vp, group, &chunk, &micro_batch);
     if (kind == OP_BW)
         chunk = request->vp - 1 - chunk;
     program_push(program, rank, op_plain(kind, 0, chunk * request->pp + rank, micro_batch));
@@ -112,7 +102,7 @@ const struct schedule schedule_interleaved = {
     .placement = PLACEMENT_LOOP,
     .vp_min = 2, .vp_max = 256, .vp_default = 2,
     .weight_copies = 1,
-    .validate = validate,
+    .validate = schedule_check_group,
     .emit = emit,
     .makespan_s = makespan_s,
     .in_flight = in_flight,
