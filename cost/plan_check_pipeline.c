@@ -237,7 +237,7 @@ void plan_say_micro_batches(const struct plan_check *c)
 {
     const struct plan *plan = c->plan;
     int64_t m = plan_micro_batches(plan);
-    char rule[192], nearest[256];
+    char rule[192], nearest[2 * PLAN_LIST_MAX + 64];
     say_nearest_micro_batches(c, m, nearest, sizeof nearest);
     err_add(c->err, "%lld micro-batches (global_batch %lld / (dp %d x micro_batch %d)) do not suit the schedule: %s%s",
             ll(m), ll(plan->global_batch), plan->dp, plan->micro_batch, micro_batch_rule(plan, rule, sizeof rule),

@@ -120,7 +120,7 @@ static void group_add_expert(struct rank_group *group, const struct plan *plan, 
 {
     struct dim dim = expert_dim(plan, axis);
     int64_t stage_stride = dense_dim(plan, AXIS_PP).stride;
-    if (dim.stride >= stage_stride) {
+    if (dim.stride >= stage_stride || plan->pp == 1) {
         group_add(group, (struct dim){dim.size, plan_mul(dim.stride, plan->pp)});
         return;
     }
