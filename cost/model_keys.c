@@ -154,28 +154,38 @@ static bool known_key(const char *key)
     return false;
 }
 
+static void report_misspelling(struct model_reader *reader, const char *key, const char *nearest)
+{
+    err_add(reader->err, "file '%s': field '%s' is unknown; did you mean '%s'?", reader->at.file, key, nearest);
+    for (int i = 0; i < NUMBERS; i++) {
+        if (names_find(number_keys[i].names, nearest) >= 0)
+            reader->misspelled[i] = true;
+    }
+}
+
 /* A field that nobody knows, near the name of one that is not there, is a misspelling. */
 static void find_misspellings(struct model_reader *reader)
 {
-    const char *absent[NUMBERS * SPELLINGS + 1];
+    const char *numbers[NUMBERS * SPELLINGS + 1], *flags[FLAGS * SPELLINGS + 1];
     int n = 0;
     for (int i = 0; i < NUMBERS; i++) {
         for (int j = 0; reader->number[i] == ABSENT && number_keys[i].names[j] != NULL; j++)
-            absent[n++] = number_keys[i].names[j];
+            numbers[n++] = number_keys[i].names[j];
     }
-    absent[n] = NULL;
+    numbers[n] = NULL;
+    n = 0;
+    for (int i = 0; i < FLAGS; i++) {
+        for (int j = 0; reader->flag[i] == ABSENT && flag_keys[i][j] != NULL; j++)
+            flags[n++] = flag_keys[i][j];
+    }
+    flags[n] = NULL;
     for (const struct json *child = json_first(reader->at.node); child != NULL; child = json_next(child)) {
-        const char *key = json_key(child);
-        if (known_key(key) || json_type(child) != JSON_NUMBER)
+        enum json_type type = json_type(child);
+        if (known_key(json_key(child)) || (type != JSON_NUMBER && type != JSON_BOOL))
             continue;
-        const char *nearest = names_nearest(absent, key);
-        if (nearest == NULL)
-            continue;
-        err_add(reader->err, "file '%s': field '%s' is unknown; did you mean '%s'?", reader->at.file, key, nearest);
-        for (int i = 0; i < NUMBERS; i++) { /* one sentence is enough: not missing as well */
-            if (names_find(number_keys[i].names, nearest) >= 0)
-                reader->number[i] = number_keys[i].min > 0 ? number_keys[i].min : 0;
-        }
+        const char *nearest = names_nearest(type == JSON_BOOL ? flags : numbers, json_key(child));
+        if (nearest != NULL)
+            report_misspelling(reader, json_key(child), nearest);
     }
 }
 

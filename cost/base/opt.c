@@ -114,7 +114,7 @@ int opt_parse(const struct opt *table, int argc, char **argv, const char **ret_p
         if (options_end || word[0] != '-' || word[1] == '\0') {
             if (*ret_n_positional < max_positional) {
                 ret_positional[(*ret_n_positional)++] = word;
-            } else {
+            } else if (!failed) { /* after an unknown option it may be that one's value */
                 err_add(err, "unexpected argument '%s'", word);
                 failed = true;
             }
