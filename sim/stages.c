@@ -117,6 +117,13 @@ static void add_layers(const struct stages *s, struct stage_price *stage, const 
     stage->largest_layer_params = fmax(stage->largest_layer_params, dense + expert);
 }
 
+static int recomputed_layers(const struct plan *plan, int layers)
+{
+    if (plan->recompute != RECOMPUTE_FULL)
+        return 0;
+    return plan->recompute_layers < 0 || plan->recompute_layers > layers ? layers : plan->recompute_layers;
+}
+
 static void fill_stage(const struct stages *s, int index, int first_layer, int layers, struct stage_price *stage)
 {
     const struct model *model = s->question->model;
@@ -124,9 +131,7 @@ static void fill_stage(const struct stages *s, int index, int first_layer, int l
     const struct layer_prices *prices = s->prices;
     memset(stage, 0, sizeof *stage);
     stage->layers = layers;
-    int recomputed = 0;
-    if (plan->recompute == RECOMPUTE_FULL)
-        recomputed = plan->recompute_layers < 0 || plan->recompute_layers > layers ? layers : plan->recompute_layers;
+    int recomputed = recomputed_layers(plan, layers);
     for (int kind = 0; kind < model->n_kinds; kind++) {
         int n = prices->count[first_layer + layers][kind] - prices->count[first_layer][kind];
         int again = prices->count[first_layer + recomputed][kind] - prices->count[first_layer][kind];
@@ -157,6 +162,23 @@ static void fill_stage(const struct stages *s, int index, int first_layer, int l
             add_layers(s, stage, &prices->mtp, (double)model->mtp_modules, all * (double)model->mtp_modules, shard.dense + extra, shard.expert);
         }
     }
+}
+
+/* Two chunks hold the same layers of each kind, and recompute the same. */
+static bool same_kinds(const struct stages *s, int first_a, int first_b, int layers_b, int layers_a)
+{
+    if (layers_a != layers_b)
+        return false;
+    if (s->question->model->n_kinds == 1)
+        return true;
+    const struct layer_prices *p = s->prices;
+    int again = recomputed_layers(s->plan, layers_a);
+    for (int kind = 0; kind < s->question->model->n_kinds; kind++) {
+        if (p->count[first_a + layers_a][kind] - p->count[first_a][kind] != p->count[first_b + layers_b][kind] - p->count[first_b][kind] ||
+            p->count[first_a + again][kind] - p->count[first_a][kind] != p->count[first_b + again][kind] - p->count[first_b][kind])
+            return false;
+    }
+    return true;
 }
 
 static void group_span(const struct stages *s, enum plan_group which, struct span *ret)
@@ -199,11 +221,12 @@ void stages_fill(struct stages *ret, const struct question *question, const stru
     int layer = 0;
     for (int i = 0; i < ret->n; i++) {
         int layers = plan_chunk_layers(plan, model, i);
-        bool like_last = i > 1 && i < ret->n - 1 && layers == stage[i - 1].layers && model->n_kinds == 1;
-        if (like_last)
+        if (i > 1 && i < ret->n - 1 && same_kinds(ret, layer - stage[i - 1].layers, layer, layers, stage[i - 1].layers)) {
             stage[i] = stage[i - 1];
-        else
+            stage[i].same = true;
+        } else {
             fill_stage(ret, i, layer, layers, &stage[i]);
+        }
         layer += layers;
     }
 }
@@ -219,6 +242,19 @@ int stages_rank_of(const struct plan *plan, int stage)
     if (v_placement(plan->schedule))
         return stage < plan->pp ? stage : 2 * plan->pp - 1 - stage;
     return stage % plan->pp;
+}
+
+bool stages_rank_same(const struct stages *s, int rank)
+{
+    const struct plan *plan = s->plan;
+    if (rank == 0 || plan->schedule == SCHEDULE_DUALPIPE)
+        return false;
+    if (v_placement(plan->schedule)) /* going up the second leg, stage 2P-1-r comes before that of rank r-1 */
+        return s->stage[rank].same && s->stage[2 * plan->pp - rank].same;
+    for (int i = rank; i < s->n; i += plan->pp)
+        if (!s->stage[i].same)
+            return false;
+    return true;
 }
 
 static void add_stage(struct stage_price *sum, const struct stage_price *add)

@@ -27,6 +27,7 @@ struct stage_price {
     double kept_bytes, working_bytes;
     double dense_params, expert_params, largest_layer_params, edge_params; /* this rank's shard, before ZeRO */
     int layers;
+    bool same; /* as the stage before it */
 };
 
 /* One pipeline rank: its chunks together, and what it does once per step. */
@@ -54,6 +55,8 @@ void layer_prices_fill(struct layer_prices *ret, const struct question *question
 void stages_fill(struct stages *ret, const struct question *question, const struct plan *plan, const struct layer_prices *prices,
                  struct stage_price *stage);
 int stages_rank_of(const struct plan *plan, int stage); /* loop or V placement */
+/* Whether the rank's stages are all the same as those of the rank before it. */
+bool stages_rank_same(const struct stages *stages, int rank);
 /* The rank's stages into *ret (sums; largest_layer and working are maxima). */
 void stages_sum_rank(const struct stages *stages, int rank, struct stage_price *ret);
 struct rank_step stages_rank_step(const struct stages *stages, int rank, const struct stage_price *sum);

@@ -1,0 +1,308 @@
+/* The search: bound all layouts, price them from the most promising on in fixed
+ * batches, re-price the leaders with the engine.
+ *
+ * The threshold that lets a layout be skipped is read once per batch, and batches
+ * are dealt by index, so that the number of threads changes nothing. */
+#include "sim/search.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cost/base/arena.h"
+#include "cost/base/err.h"
+#include "cost/base/names.h"
+#include "sim/search_internal.h"
+
+const char *const objective_names[] = {"time", "cost", "memory", NULL};
+const char *const search_reason_names[] = {"out of memory", "provably slower than the plans kept (whole layouts)"};
+
+enum { BATCH_UNITS = 64, LEADERS_MIN = 64, THREADS_MAX = 256 };
+
+void search_defaults(struct search_options *o)
+{
+    memset(o, 0, sizeof *o);
+    plan_defaults(&o->base);
+    o->fix = (struct search_fix){.sequence_parallel = -1, .zero = -1, .recompute = -1, .recompute_layers = -1, .order = -1};
+    o->schedules = 1u << SCHEDULE_GPIPE | 1u << SCHEDULE_1F1B | 1u << SCHEDULE_INTERLEAVED;
+    o->top = 10;
+    o->threads = 1;
+}
+
+const char *search_reason_text(int reason)
+{
+    return reason < RULES ? plan_rule_names[reason] : search_reason_names[reason - RULES];
+}
+
+static int compare_time(const void *a, const void *b)
+{
+    return search_choice_compare(a, b, OBJECTIVE_TIME);
+}
+
+static int compare_memory(const void *a, const void *b)
+{
+    return search_choice_compare(a, b, OBJECTIVE_MEMORY);
+}
+
+static int compare_bound(const void *a, const void *b)
+{
+    const struct search_unit *x = a, *y = b;
+    if (x->bound_s != y->bound_s)
+        return x->bound_s < y->bound_s ? -1 : 1;
+    struct search_choice p = {.unit = *x}, q = {.unit = *y};
+    return search_choice_compare(&p, &q, OBJECTIVE_TIME);
+}
+
+static void sort_choices(struct choice_list *list, enum search_objective objective, int keep)
+{
+    if (list->n > 1)
+        qsort(list->item, (size_t)list->n, sizeof *list->item, objective == OBJECTIVE_MEMORY ? compare_memory : compare_time);
+    if (list->n > keep)
+        list->n = keep;
+}
+
+/* One phase over a range of units, dealt to the threads by index. */
+struct job {
+    struct search_worker *worker;
+    struct search_unit *unit;
+    int from, to, stride;
+    bool bound_only;
+};
+
+static void *run_job(void *argument)
+{
+    struct job *job = argument;
+    for (int i = job->from; i < job->to; i += job->stride) {
+        if (job->bound_only)
+            search_unit_bound(job->worker, &job->unit[i]);
+        else
+            search_unit_run(job->worker, &job->unit[i]);
+    }
+    return NULL;
+}
+
+static void run_jobs(struct search_worker *workers, int threads, struct search_unit *units, int from, int to, bool bound_only)
+{
+    struct job job[THREADS_MAX];
+    pthread_t thread[THREADS_MAX];
+    bool started[THREADS_MAX] = {false};
+    for (int t = 0; t < threads; t++)
+        job[t] = (struct job){&workers[t], units, from + t, to, threads, bound_only};
+    for (int t = 1; t < threads; t++)
+        started[t] = pthread_create(&thread[t], NULL, run_job, &job[t]) == 0;
+    run_job(&job[0]);
+    for (int t = 1; t < threads; t++) {
+        if (started[t])
+            pthread_join(thread[t], NULL);
+        else
+            run_job(&job[t]);
+    }
+}
+
+static void merge_counts(struct search_counts *sum, const struct search_counts *add)
+{
+    sum->candidates += add->candidates;
+    sum->evaluated += add->evaluated;
+    sum->feasible += add->feasible;
+    for (int i = 0; i < REASONS; i++) {
+        sum->rejected[i] += add->rejected[i];
+        if (add->has_example[i] && (!sum->has_example[i] || search_choice_compare(&add->example[i], &sum->example[i], OBJECTIVE_TIME) < 0)) {
+            sum->has_example[i] = true;
+            sum->example[i] = add->example[i];
+        }
+    }
+}
+
+struct search {
+    const struct question *question;
+    const struct search_options *options;
+    struct search_worker *workers;
+    int threads, n_units, n_leaders;
+    struct search_unit *units;
+    struct search_counts counts;
+    struct choice_list leaders;
+    struct search_choice nearest;
+    double nearest_excess;
+    bool has_nearest;
+};
+
+/* Takes what the workers found in a batch. */
+static void gather(struct search *s)
+{
+    for (int t = 0; t < s->threads; t++) {
+        struct search_worker *w = &s->workers[t];
+        for (int i = 0; i < w->found.n; i++)
+            choice_list_push(&s->leaders, &w->found.item[i]);
+        w->found.n = 0;
+        bool nearer = w->has_nearest && (!s->has_nearest || w->nearest_excess < s->nearest_excess ||
+                                         (w->nearest_excess <= s->nearest_excess &&
+                                          search_choice_compare(&w->nearest, &s->nearest, OBJECTIVE_TIME) < 0));
+        if (nearer) {
+            s->has_nearest = true;
+            s->nearest = w->nearest;
+            s->nearest_excess = w->nearest_excess;
+        }
+    }
+    sort_choices(&s->leaders, s->options->objective, s->n_leaders);
+}
+
+static void price_units(struct search *s)
+{
+    run_jobs(s->workers, s->threads, s->units, 0, s->n_units, true);
+    qsort(s->units, (size_t)s->n_units, sizeof *s->units, compare_bound);
+    bool bounded = !s->options->exhaustive && s->options->objective != OBJECTIVE_MEMORY;
+    for (int from = 0; from < s->n_units; from += BATCH_UNITS) {
+        if (bounded && s->leaders.n == s->n_leaders && s->units[from].bound_s > s->leaders.item[s->leaders.n - 1].time_s) {
+            for (int i = from; i < s->n_units; i++) { /* sorted: the rest is slower still */
+                struct search_choice skipped = {.unit = s->units[i], .vp = 1, .schedule = SCHEDULE_1F1B};
+                search_count_rejected(&s->counts, REASON_BOUND, &skipped);
+            }
+            break;
+        }
+        int to = from + BATCH_UNITS < s->n_units ? from + BATCH_UNITS : s->n_units;
+        run_jobs(s->workers, s->threads, s->units, from, to, false);
+        gather(s);
+    }
+    for (int t = 0; t < s->threads; t++)
+        merge_counts(&s->counts, &s->workers[t].counts);
+}
+
+/* Engine price of a choice; with partial recompute, the fewest layers that still fit. */
+static int reprice(struct search *s, const struct search_choice *choice, struct arena *arena, struct prediction *ret, struct err *err)
+{
+    struct search_worker *w = &s->workers[0];
+    struct plan plan;
+    search_choice_plan(s->question, s->options, choice, &w->prices, &plan);
+    if (!layer_prices_same(&w->prices, &plan)) {
+        layer_prices_fill(&w->prices, s->question, &plan, question_stack(s->question, plan.stack));
+        search_choice_plan(s->question, s->options, choice, &w->prices, &plan);
+    }
+    if (predict_priced(s->question, &plan, &w->prices, arena, ret, err) < 0)
+        return -1;
+    bool partial = plan.recompute == RECOMPUTE_FULL && plan.recompute_layers > 1 && s->options->fix.recompute_layers < 0;
+    struct prediction *less = partial ? malloc(sizeof *less) : NULL;
+    while (less && ret->fits && plan.recompute_layers > 1) {
+        plan.recompute_layers--;
+        if (predict_priced(s->question, &plan, &w->prices, arena, less, err) < 0 || !less->fits)
+            break;
+        *ret = *less;
+    }
+    free(less);
+    return 0;
+}
+
+static double objective_value(const struct prediction *p, enum search_objective objective)
+{
+    return objective == OBJECTIVE_MEMORY ? p->peak_bytes : p->step_time_s;
+}
+
+static void insert_prediction(struct search_result *ret, const struct prediction *p, const struct search_options *options)
+{
+    int at = ret->n;
+    while (at > 0) {
+        double mine = objective_value(p, options->objective), other = objective_value(&ret->plans[at - 1], options->objective);
+        if (mine > other || (mine >= other && (p->step_time_s > ret->plans[at - 1].step_time_s ||
+                                               (p->step_time_s >= ret->plans[at - 1].step_time_s && plan_compare(&p->plan, &ret->plans[at - 1].plan) >= 0))))
+            break;
+        at--;
+    }
+    if (at >= options->top)
+        return;
+    int last = ret->n < options->top ? ret->n : options->top - 1;
+    memmove(&ret->plans[at + 1], &ret->plans[at], (size_t)(last - at) * sizeof *ret->plans);
+    ret->plans[at] = *p;
+    ret->n = last + 1;
+}
+
+/* Estimates are within a few percent of the engine: leaders past this margin cannot
+ * enter the list any more. */
+static const double estimate_margin = 0.05;
+
+static int price_leaders(struct search *s, struct search_result *ret, struct err *err)
+{
+    struct arena arena = {0};
+    struct prediction *p = malloc(sizeof *p);
+    int result = p ? 0 : err_add(err, "out of memory");
+    for (int i = 0; i < s->leaders.n && result == 0; i++) {
+        const struct search_choice *choice = &s->leaders.item[i];
+        bool full = ret->n == s->options->top && s->options->objective != OBJECTIVE_MEMORY;
+        if (full && choice->time_s * (1 - estimate_margin) > ret->plans[ret->n - 1].step_time_s)
+            break;
+        result = reprice(s, choice, &arena, p, err);
+        ret->repriced++;
+        if (result == 0 && p->fits)
+            insert_prediction(ret, p, s->options);
+    }
+    if (result == 0 && ret->n == 0 && s->has_nearest) {
+        ret->has_nearest = true;
+        result = reprice(s, &s->nearest, &arena, &ret->nearest, err);
+    }
+    free(p);
+    arena_release(&arena);
+    return result;
+}
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void publish_counts(struct search *s, struct search_result *ret)
+{
+    ret->candidates = s->counts.candidates;
+    ret->evaluated = s->counts.evaluated;
+    ret->feasible = s->counts.feasible;
+    for (int i = 0; i < REASONS; i++) {
+        ret->rejected[i] = s->counts.rejected[i];
+        if (s->counts.has_example[i]) {
+            struct search_choice *e = &s->counts.example[i];
+            struct layer_prices *prices = &s->workers[0].prices;
+            search_choice_plan(s->question, s->options, e, prices, &ret->example[i]);
+            layer_prices_fill(prices, s->question, &ret->example[i], question_stack(s->question, s->options->base.stack));
+            search_choice_plan(s->question, s->options, e, prices, &ret->example[i]);
+        }
+    }
+}
+
+int search_run(const struct question *question, const struct search_options *options, struct search_result *ret, struct err *err)
+{
+    double start = now_s();
+    struct search s = {.question = question, .options = options, .threads = options->threads < THREADS_MAX ? options->threads : THREADS_MAX};
+    memset(ret, 0, sizeof *ret);
+    s.n_leaders = 4 * options->top > LEADERS_MIN ? 4 * options->top : LEADERS_MIN;
+    if (search_units(question, options, &s.units, &s.n_units, &s.counts, err) < 0)
+        return -1;
+    s.workers = calloc((size_t)s.threads, sizeof *s.workers);
+    ret->plans = calloc((size_t)options->top + 1, sizeof *ret->plans);
+    if (!s.workers || !ret->plans)
+        abort();
+    for (int t = 0; t < s.threads; t++) {
+        s.workers[t].question = question;
+        s.workers[t].options = options;
+        s.workers[t].plan = options->base;
+    }
+    int result = 0;
+    if (s.n_units > 0) {
+        price_units(&s);
+        result = price_leaders(&s, ret, err);
+    }
+    publish_counts(&s, ret);
+    ret->elapsed_s = now_s() - start;
+    for (int t = 0; t < s.threads; t++)
+        free(s.workers[t].found.item);
+    free(s.workers);
+    free(s.units);
+    free(s.leaders.item);
+    return result;
+}
+
+void search_release(struct search_result *result)
+{
+    free(result->plans);
+    result->plans = NULL;
+    result->n = 0;
+}

@@ -1,0 +1,69 @@
+/* Shared by the files of the search; not for others. */
+#ifndef SIM_SEARCH_INTERNAL_H
+#define SIM_SEARCH_INTERNAL_H
+
+#include "sim/schedule.h"
+#include "sim/search.h"
+#include "sim/stages.h"
+
+/* A layout before pipeline chunks, schedule, ZeRO and recompute are chosen. */
+struct search_unit {
+    int tp, cp, pp, dp, ep, etp, micro_batch, order;
+    bool sequence_parallel;
+    double bound_s; /* no plan of this unit is faster */
+};
+
+/* One plan in few bytes. */
+struct search_choice {
+    struct search_unit unit;
+    int vp, zero;
+    enum plan_schedule schedule;
+    bool balanced;
+    enum recompute recompute;
+    int recompute_layers;
+    double time_s, bytes; /* by closed form */
+};
+
+struct search_counts {
+    int64_t candidates, evaluated, feasible, rejected[REASONS];
+    bool has_example[REASONS];
+    struct search_choice example[REASONS];
+};
+
+/* A growing list; choice by choice in the order they were found. */
+struct choice_list {
+    int n, room;
+    struct search_choice *item;
+};
+
+/* One thread's workplace. */
+struct search_worker {
+    const struct question *question;
+    const struct search_options *options;
+    struct layer_prices prices;
+    struct stage_price stage[PLAN_CHUNKS_MAX], sum[PREDICT_STAGES_MAX];
+    struct stages stages;
+    struct plan plan;
+    double threshold_s; /* slower than this is of no use */
+    struct search_counts counts;
+    struct choice_list found;
+    bool has_nearest;
+    struct search_choice nearest; /* misses the limit by least */
+    double nearest_excess;
+};
+
+extern const enum axis search_orders[2][AXES];
+
+/* The units of the space, in a fixed order; counts what rules exclude. */
+int search_units(const struct question *question, const struct search_options *options, struct search_unit **ret_units, int *ret_n,
+                 struct search_counts *counts, struct err *err);
+void search_unit_bound(struct search_worker *worker, struct search_unit *unit);
+void search_unit_run(struct search_worker *worker, const struct search_unit *unit);
+/* Total order: objective, then the fields. */
+int search_choice_compare(const struct search_choice *a, const struct search_choice *b, enum search_objective objective);
+void search_choice_plan(const struct question *question, const struct search_options *options, const struct search_choice *choice,
+                        const struct layer_prices *prices, struct plan *ret);
+void search_count_rejected(struct search_counts *counts, int reason, const struct search_choice *choice);
+void choice_list_push(struct choice_list *list, const struct search_choice *choice);
+
+#endif

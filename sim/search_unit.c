@@ -1,0 +1,378 @@
+/* One layout: all its chunkings, schedules, ZeRO stages and recompute choices by
+ * closed form.
+ *
+ * step >= M * mean busy time of the ranks, whatever the schedule: the bound.
+ * Estimate: M u_max + (T(u_max) - M u_max) * mean/max, T the schedule's closed form
+ * for equal stages (schedules.md section 4), u = F+B+W of a rank. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/search_internal.h"
+
+enum { VP_MAX = 16 };
+
+void choice_list_push(struct choice_list *list, const struct search_choice *choice)
+{
+    if (list->n == list->room) {
+        list->room = list->room ? 2 * list->room : 64;
+        list->item = realloc(list->item, (size_t)list->room * sizeof *list->item);
+        if (!list->item)
+            abort();
+    }
+    list->item[list->n++] = *choice;
+}
+
+void search_count_rejected(struct search_counts *counts, int reason, const struct search_choice *choice)
+{
+    counts->candidates++;
+    counts->rejected[reason]++;
+    if (!counts->has_example[reason]) {
+        counts->has_example[reason] = true;
+        counts->example[reason] = *choice;
+    }
+}
+
+#define COMPARE_FIELD(x, y)                 \
+    do {                                    \
+        if ((x) != (y))                     \
+            return (x) < (y) ? -1 : 1;      \
+    } while (0)
+
+int search_choice_compare(const struct search_choice *a, const struct search_choice *b, enum search_objective objective)
+{
+    if (objective == OBJECTIVE_MEMORY)
+        COMPARE_FIELD(a->bytes, b->bytes);
+    COMPARE_FIELD(a->time_s, b->time_s);
+    COMPARE_FIELD(a->bytes, b->bytes);
+    const struct search_unit *u = &a->unit, *v = &b->unit;
+    COMPARE_FIELD(u->tp, v->tp);
+    COMPARE_FIELD(u->cp, v->cp);
+    COMPARE_FIELD(u->pp, v->pp);
+    COMPARE_FIELD(u->ep, v->ep);
+    COMPARE_FIELD(u->etp, v->etp);
+    COMPARE_FIELD(u->micro_batch, v->micro_batch);
+    COMPARE_FIELD(v->sequence_parallel, u->sequence_parallel);
+    COMPARE_FIELD(u->order, v->order);
+    COMPARE_FIELD(a->vp, b->vp);
+    COMPARE_FIELD(a->zero, b->zero);
+    COMPARE_FIELD((int)a->schedule, (int)b->schedule);
+    COMPARE_FIELD(a->balanced, b->balanced);
+    COMPARE_FIELD((int)a->recompute, (int)b->recompute);
+    COMPARE_FIELD(a->recompute_layers, b->recompute_layers);
+    return 0;
+}
+
+static double layer_seconds(const struct layer_price *p)
+{
+    double t = 0;
+    for (int i = 0; i < PHASES; i++)
+        t += p->compute_s[i] + p->tp_s[i] + p->cp_s[i] + p->ep_s[i];
+    return t;
+}
+
+/* Embedding and head in layers, for the balanced split. */
+static void edge_weights(const struct model *model, const struct layer_prices *prices, double *ret_first, double *ret_last)
+{
+    double layers = 0;
+    for (int kind = 0; kind < model->n_kinds; kind++)
+        layers += layer_seconds(&prices->kind[kind]) * (double)model->kinds[kind].layers;
+    double mean = layers / (double)model->layers;
+    *ret_first = layer_seconds(&prices->embedding) / mean;
+    *ret_last = (layer_seconds(&prices->head) + (double)model->mtp_modules * layer_seconds(&prices->mtp)) / mean;
+}
+
+static void unit_plan(const struct search_options *options, const struct search_unit *u, struct plan *p)
+{
+    size_t head = offsetof(struct plan, layers_per_stage); /* the long list is set apart */
+    memcpy(p, &options->base, head);
+    p->tp = u->tp, p->cp = u->cp, p->pp = u->pp, p->dp = u->dp, p->ep = u->ep, p->etp = u->etp;
+    p->micro_batch = u->micro_batch, p->sequence_parallel = u->sequence_parallel;
+    p->vp = 1, p->n_layers_per_stage = 0;
+    memcpy(p->rank_order, search_orders[u->order], sizeof p->rank_order);
+}
+
+/* Deals the layers; false = this split is no use here. */
+static bool set_split(const struct model *model, const struct layer_prices *prices, struct plan *p, bool balanced)
+{
+    int chunks = p->pp * p->vp;
+    if (chunks > PLAN_CHUNKS_MAX)
+        return false;
+    p->n_layers_per_stage = 0;
+    bool divides = model->layers % chunks == 0;
+    if (!balanced)
+        return divides;
+    double first, last;
+    if (p->pp == 1)
+        return false;
+    edge_weights(model, prices, &first, &last);
+    if (!search_balanced_split((int)model->layers, chunks, first, last, p->layers_per_stage))
+        return false;
+    bool even = true;
+    for (int i = 0; i < chunks && even; i++)
+        even = p->layers_per_stage[i] == p->layers_per_stage[0];
+    if (even)
+        return false; /* the even split, again */
+    p->n_layers_per_stage = chunks;
+    return true;
+}
+
+void search_choice_plan(const struct question *question, const struct search_options *options, const struct search_choice *choice,
+                        const struct layer_prices *prices, struct plan *ret)
+{
+    *ret = options->base;
+    unit_plan(options, &choice->unit, ret);
+    ret->vp = choice->vp;
+    ret->zero = choice->zero;
+    ret->schedule = choice->schedule;
+    ret->recompute = choice->recompute;
+    ret->recompute_layers = choice->recompute == RECOMPUTE_FULL ? choice->recompute_layers : -1;
+    set_split(question->model, prices, ret, choice->balanced);
+}
+
+static void make_prices(struct search_worker *w)
+{
+    if (w->prices.stack && layer_prices_same(&w->prices, &w->plan))
+        return;
+    layer_prices_fill(&w->prices, w->question, &w->plan, question_stack(w->question, w->plan.stack));
+}
+
+void search_unit_bound(struct search_worker *w, struct search_unit *u)
+{
+    const struct model *model = w->question->model;
+    unit_plan(w->options, u, &w->plan);
+    make_prices(w);
+    double total = layer_seconds(&w->prices.embedding) + layer_seconds(&w->prices.head) + (double)model->mtp_modules * layer_seconds(&w->prices.mtp);
+    for (int kind = 0; kind < model->n_kinds; kind++)
+        total += layer_seconds(&w->prices.kind[kind]) * (double)model->kinds[kind].layers;
+    double micro_batches = (double)(w->options->base.global_batch / u->dp / u->micro_batch);
+    u->bound_s = total / u->pp * micro_batches * (1 - 1e-9);
+}
+
+/* What all schedules of one chunking share. */
+struct chunking {
+    double max_busy_s, mean_busy_s; /* of a rank, one micro-batch */
+    int slowest;
+    int probe[6], n_probes; /* ranks whose memory and step work are looked at */
+};
+
+static void look_at_ranks(struct search_worker *w, struct chunking *c)
+{
+    int pp = w->plan.pp, most_params = 0;
+    double sum = 0;
+    c->max_busy_s = -1;
+    c->slowest = 0;
+    for (int r = 0; r < pp; r++) {
+        if (stages_rank_same(&w->stages, r))
+            w->sum[r] = w->sum[r - 1];
+        else
+            stages_sum_rank(&w->stages, r, &w->sum[r]);
+        double busy = w->sum[r].forward_s + w->sum[r].backward_s + w->sum[r].wgrad_s;
+        sum += busy;
+        if (busy > c->max_busy_s) {
+            c->max_busy_s = busy;
+            c->slowest = r;
+        }
+        if (w->sum[r].dense_params + w->sum[r].expert_params > w->sum[most_params].dense_params + w->sum[most_params].expert_params)
+            most_params = r;
+    }
+    c->mean_busy_s = sum / pp;
+    const int wanted[] = {0, pp - 1, 1, pp - 2, most_params};
+    c->n_probes = 0;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        bool known = wanted[i] < 0 || wanted[i] >= pp;
+        for (int j = 0; j < c->n_probes; j++)
+            known |= c->probe[j] == wanted[i];
+        if (!known)
+            c->probe[c->n_probes++] = wanted[i];
+    }
+}
+
+static double pipeline_estimate(const struct search_worker *w, const struct chunking *c, enum plan_schedule schedule)
+{
+    const struct plan *p = &w->plan;
+    const struct stage_price *s = &w->sum[c->slowest];
+    double micro_batches = (double)plan_micro_batches(p);
+    if (p->pp == 1)
+        return micro_batches * c->max_busy_s;
+    struct schedule_times times = {.forward_s = s->forward_s, .backward_s = s->backward_s, .wgrad_s = s->wgrad_s, .comm_s = w->stages.p2p_s};
+    int counted = micro_batches > 1 << 20 ? 1 << 20 : (int)micro_batches;
+    double ideal = counted * c->max_busy_s, equal = schedule_makespan_s(schedule, p->pp, p->vp, counted, &times, NULL);
+    return micro_batches * c->max_busy_s + fmax(0, equal - ideal) * c->mean_busy_s / c->max_busy_s;
+}
+
+static double memory_estimate(struct search_worker *w, const struct chunking *c, enum plan_schedule schedule)
+{
+    const struct plan *p = &w->plan;
+    double worst = 0, bytes[MEMORY_PARTS];
+    int64_t micro_batches = plan_micro_batches(p);
+    int counted = micro_batches > 1 << 20 ? 1 << 20 : (int)micro_batches;
+    for (int i = 0; i < c->n_probes; i++) {
+        int r = c->probe[i];
+        double in_flight = p->pp == 1 && p->vp == 1 && schedule == SCHEDULE_1F1B ? 1 : schedule_in_flight(schedule, p->pp, p->vp, counted, 0, r);
+        double kept = w->sum[r].kept_bytes * in_flight / p->vp;
+        worst = fmax(worst, stages_rank_memory(&w->stages, r, &w->sum[r], kept, bytes));
+    }
+    return worst;
+}
+
+static double step_estimate(struct search_worker *w, const struct chunking *c)
+{
+    double worst = 0;
+    for (int i = 0; i < c->n_probes; i++) {
+        if (i > 0 && c->probe[i] == 1) /* between first and heaviest */
+            continue;
+        struct rank_step step = stages_rank_step(&w->stages, c->probe[i], &w->sum[c->probe[i]]);
+        worst = fmax(worst, step.dp_exposed_s + step.optimizer_s);
+    }
+    const struct stack *stack = w->prices.stack;
+    return worst + stack->step_overhead_s + (double)plan_micro_batches(&w->plan) * stack->micro_batch_overhead_s;
+}
+
+static void consider(struct search_worker *w, struct search_choice *choice, struct search_choice *best)
+{
+    double limit = w->question->memory_limit_bytes;
+    w->counts.evaluated++;
+    if (choice->bytes > limit) {
+        search_count_rejected(&w->counts, REASON_MEMORY, choice);
+        double excess = choice->bytes - limit;
+        if (!w->has_nearest || excess < w->nearest_excess) {
+            w->has_nearest = true;
+            w->nearest_excess = excess;
+            w->nearest = *choice;
+        }
+        return;
+    }
+    w->counts.candidates++;
+    w->counts.feasible++;
+    if (best->time_s < 0 || search_choice_compare(choice, best, w->options->objective) < 0)
+        *best = *choice;
+}
+
+/* ZeRO stages worth a look: with one copy of the states they are all the same. */
+static int zero_stages(const struct search_worker *w, int *ret)
+{
+    const struct search_fix *fix = &w->options->fix;
+    int n = 0;
+    bool alone = w->plan.dp * w->plan.cp == 1 && w->plan.ep * w->plan.etp == w->plan.tp;
+    for (int zero = 0; zero <= 3; zero++)
+        if (fix->zero >= 0 ? zero == fix->zero : !alone || zero == 1)
+            ret[n++] = zero;
+    return n;
+}
+
+/* All ZeRO stages of one schedule; keeps the best of the family. */
+static void run_schedule(struct search_worker *w, struct search_choice *choice, struct search_choice *best)
+{
+    struct plan *p = &w->plan;
+    int zero[4], n = zero_stages(w, zero);
+    for (int i = 0; i < n; i++) {
+        p->zero = choice->zero = zero[i];
+        p->schedule = choice->schedule;
+        uint32_t broken = plan_broken_rules(p, w->question->model, w->question->cluster);
+        if (broken) {
+            int rule = 0;
+            while (!(broken & 1u << rule))
+                rule++;
+            search_count_rejected(&w->counts, rule, choice);
+            continue;
+        }
+        /* per-layer sharding and V placements change the stages themselves */
+        struct chunking chunking;
+        stages_fill(&w->stages, w->question, p, &w->prices, w->stage);
+        look_at_ranks(w, &chunking);
+        choice->time_s = pipeline_estimate(w, &chunking, choice->schedule) + step_estimate(w, &chunking);
+        choice->bytes = memory_estimate(w, &chunking, choice->schedule);
+        consider(w, choice, best);
+    }
+}
+
+struct recompute_step {
+    enum recompute kind;
+    int layers;
+};
+
+/* From nothing to everything: each later one takes more time and less memory. */
+static int recompute_steps(const struct search_worker *w, struct recompute_step *ret)
+{
+    const struct search_fix *fix = &w->options->fix;
+    int chunks = w->plan.pp * w->plan.vp, most = (int)((w->question->model->layers + chunks - 1) / chunks), n = 0;
+    const struct recompute_step all[] = {{RECOMPUTE_NONE, -1}, {RECOMPUTE_SELECTIVE, -1}, {RECOMPUTE_FULL, most / 4}, {RECOMPUTE_FULL, most / 2},
+                                         {RECOMPUTE_FULL, most * 3 / 4}, {RECOMPUTE_FULL, -1}};
+    int before = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct recompute_step step = all[i];
+        if (fix->recompute >= 0 && (int)step.kind != fix->recompute)
+            continue;
+        if (step.kind == RECOMPUTE_FULL && fix->recompute_layers > 0) {
+            step.layers = fix->recompute_layers;
+            ret[n++] = step;
+            break;
+        }
+        if (step.kind == RECOMPUTE_FULL && step.layers >= 0) {
+            if (step.layers <= before || step.layers >= most)
+                continue;
+            before = step.layers;
+        }
+        ret[n++] = step;
+    }
+    return n;
+}
+
+/* Chunks per rank that a schedule can have here. */
+static bool vp_fits(const struct schedule *schedule, const struct plan *p, const struct model *model, int vp)
+{
+    if (vp < schedule->vp_min || vp > schedule->vp_max)
+        return false;
+    return vp == 1 || (p->pp > 1 && (int64_t)p->pp * vp <= model->layers + 2);
+}
+
+static void run_chunking(struct search_worker *w, const struct search_unit *u, int vp, uint32_t schedules)
+{
+    const struct model *model = w->question->model;
+    struct search_choice best[SCHEDULES];
+    struct recompute_step steps[6];
+    for (int i = 0; i < SCHEDULES; i++)
+        best[i].time_s = -1;
+    for (int balanced = 0; balanced < 2; balanced++) {
+        w->plan.vp = vp;
+        if (!set_split(model, &w->prices, &w->plan, balanced))
+            continue;
+        int n = recompute_steps(w, steps);
+        for (int i = 0; i < n; i++) {
+            w->plan.recompute = steps[i].kind;
+            w->plan.recompute_layers = steps[i].layers;
+            for (int s = 0; s < SCHEDULES; s++) {
+                if (!(schedules & 1u << s))
+                    continue;
+                struct search_choice choice = {.unit = *u, .vp = vp, .schedule = s, .balanced = balanced, .recompute = steps[i].kind,
+                                               .recompute_layers = steps[i].layers};
+                run_schedule(w, &choice, &best[s]);
+            }
+        }
+    }
+    for (int s = 0; s < SCHEDULES; s++)
+        if (best[s].time_s >= 0)
+            choice_list_push(&w->found, &best[s]);
+}
+
+void search_unit_run(struct search_worker *w, const struct search_unit *u)
+{
+    const struct model *model = w->question->model;
+    unit_plan(w->options, u, &w->plan);
+    make_prices(w);
+    for (int vp = 1; vp <= VP_MAX; vp++) {
+        if (w->options->fix.vp > 0 && vp != w->options->fix.vp)
+            continue;
+        uint32_t schedules = 0;
+        for (int s = 0; s < SCHEDULES; s++) {
+            bool alone = u->pp == 1; /* one stage: every schedule is the same */
+            if (alone ? s != SCHEDULE_1F1B : !(w->options->schedules & 1u << s))
+                continue;
+            if (vp_fits(schedule_of(s), &w->plan, model, vp))
+                schedules |= 1u << s;
+        }
+        if (schedules)
+            run_chunking(w, u, vp, schedules);
+    }
+}
