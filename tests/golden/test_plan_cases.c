@@ -11,10 +11,9 @@
 #include "cost/base/json.h"
 #include "cost/cluster.h"
 #include "cost/model.h"
+#include "tests/unit/test.h"
 
 enum { LINE_BYTES = 4096, COLUMNS = 6 };
-
-static int failures, cases;
 
 static const char *const rule_words[RULES + 1] = {
     [RULE_WORLD] = "WORLD",
@@ -55,7 +54,7 @@ struct golden_case {
 static void fail(const struct golden_case *c, const char *what, const char *wanted, const char *got)
 {
     printf("%s:%d: %s: %s '%s', got:\n%s\n", c->file, c->line, c->column[0], what, wanted, got);
-    failures++;
+    test_count(false);
 }
 
 static char *trim(char *text)
@@ -138,6 +137,8 @@ static void check_rules(const struct golden_case *c, uint32_t broken)
                      rule_words[rule]);
     if (strcmp(words[0] ? words : "none", c->column[4]) != 0)
         fail(c, "expected rules", c->column[4], words);
+    else
+        test_count(true);
 }
 
 static void check_phrases(const struct golden_case *c, const struct err *warn, const struct err *err)
@@ -165,7 +166,6 @@ static void run_case(const struct golden_case *c)
     struct cluster cluster;
     err_clear(&warn);
     err_clear(&err);
-    cases++;
     for (int i = 0; i < 3; i++)
         if (c->column[1 + i][0] && json_parse(c->column[1 + i], strlen(c->column[1 + i]), "case", &roots[i], &err) < 0)
             fail(c, "unreadable JSON in", c->column[1 + i], err.text);
@@ -196,7 +196,7 @@ static void run_line(const char *file, int line, char *text)
         char *bar = i < COLUMNS - 1 ? strchr(text, '|') : NULL;
         if (!bar && i < COLUMNS - 1) {
             printf("%s:%d: a case has %d columns\n", file, line, COLUMNS);
-            failures++;
+            test_count(false);
             return;
         }
         if (bar)
@@ -220,7 +220,7 @@ static void run_schedule_line(const char *file, int line, char *text)
     if (sscanf(text, "%31[^,],%31[^,],%d,%d,%d,%d,%7s", schedule, stack, &plan.schedule_group, &plan.pp, &plan.vp,
                &micro_batches, accepted) != 7) {
         printf("%s:%d: unreadable\n", file, line);
-        failures++;
+        test_count(false);
         return;
     }
     while (word < SCHEDULES && strcmp(schedule_names[word], schedule) != 0)
@@ -230,37 +230,29 @@ static void run_schedule_line(const char *file, int line, char *text)
     snprintf(plan.stack, sizeof plan.stack, "%s", stack);
     model.layers = (int64_t)plan.pp * plan.vp;
     uint32_t broken = plan_broken_rules(&plan, &model, NULL);
-    cases++;
-    if ((broken == 0) != (strcmp(accepted, "yes") == 0)) {
-        printf("%s:%d: expected accepted = %s, got rules %#x\n", file, line, accepted, broken);
-        failures++;
-    }
+    bool wanted = strcmp(accepted, "yes") == 0;
+    if (!test_count((broken == 0) == wanted))
+        printf("%s:%d: expected accepted = %s, got rules %#x\n", file, line, accepted, (unsigned)broken);
 }
 
-static int run_table(const char *name, void (*run)(const char *, int, char *))
+static void run_table(const char *name, void (*run)(const char *, int, char *))
 {
-    char path[1024], line[LINE_BYTES];
-    const char *root = getenv("PLANSIM_SOURCE_ROOT");
-#ifdef SOURCE_ROOT
-    root = root ? root : SOURCE_ROOT;
-#endif
-    snprintf(path, sizeof path, "%s/tests/golden/%s", root ? root : ".", name);
-    FILE *file = fopen(path, "r");
+    char path[TEST_PATH_MAX], line[LINE_BYTES];
+    FILE *file = fopen(test_source_path(path, name), "r");
     if (!file) {
         printf("%s: cannot be opened\n", path);
-        return -1;
+        test_count(false);
+        return;
     }
     for (int n = 1; fgets(line, sizeof line, file); n++)
         if (line[0] != '#' && trim(line)[0])
             run(path, n, line);
     fclose(file);
-    return 0;
 }
 
 int main(void)
 {
-    if (run_table("plan_cases.txt", run_line) < 0 || run_table("plan_micro_batches.csv", run_schedule_line) < 0)
-        return 1;
-    printf("%d cases, %d failures\n", cases, failures);
-    return failures > 0;
+    run_table("tests/golden/plan_cases.txt", run_line);
+    run_table("tests/golden/plan_micro_batches.csv", run_schedule_line);
+    return test_report();
 }
