@@ -50,12 +50,15 @@ struct rank_group {
     struct { int64_t size, stride; } dim[GROUP_DIMS_MAX];
 };
 
-/* How the worst instance of a group lies on the cluster (over all instances). */
+/* How the worst instance of a group lies on the cluster (over all instances):
+ * one that crosses nodes before one that does not, then the one with the least
+ * nic_bytes_per_s x ar_eta (inside a node: with the slowest link), then the one
+ * on most nodes, then one that crosses a leaf, then the first. */
 struct span {
     int64_t ranks;          /* members */
     int64_t nodes;          /* nodes touched */
     int ranks_per_node;     /* members in one node (the most) */
-    int groups_per_node;    /* instances that use one node's NICs at the same time */
+    int groups_per_node;    /* instances that use the NICs of its weakest node at the same time; 1 inside a node */
     bool crosses_leaf;
     int node_group;         /* index of the node group that bounds it (slowest link) */
     double nic_bytes_per_s; /* NIC rate that one instance can use per node: line * ranks_per_node/accelerators_per_node, after sharing and oversubscription */
@@ -65,7 +68,13 @@ struct span {
 int cluster_load(const char *path, const struct profile *profile, struct cluster *ret, struct err *warn, struct err *err);
 int cluster_parse(const struct json *root, const char *file, const struct profile *profile, struct cluster *ret, struct err *warn, struct err *err);
 
-/* Exact for any group; cheap (no enumeration) when sizes and node sizes divide. */
+/* Exact for any group whose dims are digits of a mixed radix of the ranks (each
+ * stride a multiple of the size x stride below it); all instances work at once.
+ * Cheap (no enumeration) when sizes and node sizes divide, else O(world). */
 void cluster_span(const struct cluster *cluster, const struct rank_group *group, int64_t world, struct span *ret);
+
+/* The worst hop between neighbours of a pipeline (one dim: size stages, stride),
+ * all ranks sending at once: ranks 2, and nodes 2 when any hop leaves a node. */
+void cluster_hop(const struct cluster *cluster, const struct rank_group *group, int64_t world, struct span *ret);
 
 #endif

@@ -166,8 +166,12 @@ int profile_unknown(const struct profile *profile, enum profile_section section,
     char list[1500];
     profile_names(profile, section, names);
     const char *near = names_nearest(names, name);
-    for (int i = 0; near == NULL && names[i] != NULL && strlen(name) >= 3; i++)
-        near = strstr(names[i], name) != NULL ? names[i] : NULL; /* "h100" is part of "h100-sxm" */
+    const char *part = NULL; /* "h100" is part of "h100-sxm": the shortest such name */
+    for (int i = 0; near == NULL && names[i] != NULL && strlen(name) >= 3; i++) {
+        if (strstr(names[i], name) != NULL && (part == NULL || strlen(names[i]) < strlen(part)))
+            part = names[i];
+    }
+    near = near != NULL ? near : part;
     names_join(names, list, sizeof(list));
     const char *kind = profile_section_names[section];
     if (near != NULL)
@@ -277,20 +281,31 @@ static enum provenance provenance_of(const struct lookup *lookup, enum profile_s
     return provenance;
 }
 
-static int fill_rates(const struct lookup *lookup, struct accelerator *a, struct err *err)
+/* A fitted form is taken whole from the first of the chain that has one: its parameters belong together.
+ * Leaves object and provenance untouched when there is none. */
+static int fill_form(const struct lookup *lookup, enum profile_section section, const char *key, void *object,
+                     enum provenance *ret_provenance, struct err *err)
 {
     enum provenance weakest;
+    for (int i = 0; i < lookup->n; i++) {
+        struct lookup one = {.profile = lookup->profile, .chain = {lookup->chain[i]}, .base = {lookup->base[i]}, .n = 1};
+        size_t at = profile_rows_seek(&lookup->profile->rows, section, one.chain[0], key);
+        const struct profile_row *row = at < lookup->profile->rows.n ? &lookup->profile->rows.row[at] : NULL;
+        if (row == NULL || row->section != section || strcmp(row->name, one.chain[0]) != 0 || strcmp(row->key, key) != 0)
+            continue;
+        *ret_provenance = provenance_of(&one, section, key, "eff");
+        return fill(&one, section, key, object, &weakest, err);
+    }
+    return 0;
+}
+
+static int fill_rates(const struct lookup *lookup, struct accelerator *a, struct err *err)
+{
     int bad = 0;
     for (int rate = 0; rate < RATES; rate++) {
         const char *key = profile_rate_names[rate];
-        if (lookup_row(lookup, SECTION_GEMM, key, "eff", NULL) != NULL) {
-            bad |= fill(lookup, SECTION_GEMM, key, &a->gemm[rate], &weakest, err);
-            a->gemm[rate].provenance = provenance_of(lookup, SECTION_GEMM, key, "eff");
-        }
-        if (lookup_row(lookup, SECTION_EXPERT, key, "eff", NULL) != NULL) {
-            bad |= fill(lookup, SECTION_EXPERT, key, &a->expert[rate], &weakest, err);
-            a->expert[rate].provenance = provenance_of(lookup, SECTION_EXPERT, key, "eff");
-        }
+        bad |= fill_form(lookup, SECTION_GEMM, key, &a->gemm[rate], &a->gemm[rate].provenance, err);
+        bad |= fill_form(lookup, SECTION_EXPERT, key, &a->expert[rate], &a->expert[rate].provenance, err);
     }
     return bad;
 }
@@ -305,7 +320,6 @@ static int fill_attention(const struct lookup *lookup, struct accelerator *a, st
 {
     enum { FORMS = sizeof(a->attention) / sizeof(a->attention[0]) };
     const struct profile_rows *rows = &lookup->profile->rows;
-    enum provenance weakest;
     int bad = 0;
     for (int c = 0; c < lookup->n; c++) {
         for (size_t i = profile_rows_seek(rows, SECTION_ATTENTION, lookup->chain[c], ""); i < rows->n; i++) {
@@ -320,9 +334,8 @@ static int fill_attention(const struct lookup *lookup, struct accelerator *a, st
             if (a->n_attention == FORMS)
                 return err_add(err, "accelerator '%s' has attention of more than %d head dimensions", a->name, (int)FORMS);
             struct attention_form *form = &a->attention[a->n_attention++];
-            bad |= fill(lookup, SECTION_ATTENTION, row->key, form, &weakest, err);
+            bad |= fill_form(lookup, SECTION_ATTENTION, row->key, form, &form->provenance, err);
             form->head_dim = head_dim;
-            form->provenance = provenance_of(lookup, SECTION_ATTENTION, row->key, "eff");
         }
     }
     qsort(a->attention, (size_t)a->n_attention, sizeof(a->attention[0]), compare_head_dim);
