@@ -5,10 +5,17 @@ root=${1:-$(dirname "$0")/..}
 cd "$root" || exit 2
 tab=$(printf '\t')
 cr=$(printf '\r')
+
+texts() {
+    for place in meson.build meson_options.txt README.md bootstrap .ci cost sim kernels exec hwprofiles tests man; do
+        [ ! -e "$place" ] || find "$place" \( -path tests/fuzz/corpus -o -path tests/data \) -prune -o -type f \
+            \( -name '*.[ch]' -o -name '*.cu' -o -name '*.sh' -o -name 'meson*' -o -name '*.md' -o -name '*.json' \
+            -o -name bootstrap -o -path .ci/run \) -print
+    done | LC_ALL=C sort
+}
+
 found=$(
-    find . \( -path ./.git -o -path './build*' -o -path ./demo -o -path ./tests/fuzz/corpus -o -path ./tests/data \) -prune -o -type f \
-        \( -name '*.[ch]' -o -name '*.cu' -o -name '*.sh' -o -name 'meson*' -o -name '*.md' -o -name '*.json' -o -path ./bootstrap \
-        -o -path ./.ci/run -o -path './hwprofiles/*.txt' \) -print | LC_ALL=C sort | while IFS= read -r file; do
+    texts | while IFS= read -r file; do
         case $file in
             *.[ch] | *.cu | *.sh | *meson*) grep -n "$tab" "$file" | sed "s|^\([0-9]*\):.*|$file:\1: tab|" ;;
         esac
@@ -18,6 +25,6 @@ found=$(
     done
 )
 if [ -n "$found" ]; then
-    printf '%s\n' "$found" | sed 's|^\./||'
+    printf '%s\n' "$found"
     exit 1
 fi

@@ -2,6 +2,7 @@
 
 #include "sim/writers/plan_charts.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -231,5 +232,96 @@ int plan_chart_memory(const char *path, const char *title, const struct predicti
             put_boxes(out, FIRST, FIRST + part, &memory_styles[part], 'y');
     if (n <= 24)
         fprintf(out, "  data using ($0):%d:(sprintf('%%.1f', column(%d))) with labels offset 0,0.6 notitle\n", TOTAL, TOTAL);
+    return finish(path, 1200, 600, &data, &script, err);
+}
+
+/* Does another plan need less of one and no more of the other? */
+static bool is_beaten(const struct prediction *predictions, int n, int i)
+{
+    const struct prediction *p = &predictions[i];
+    for (int k = 0; k < n; k++) {
+        const struct prediction *other = &predictions[k];
+        bool as_good = other->step_time_s <= p->step_time_s && other->peak_bytes <= p->peak_bytes;
+        bool better = other->step_time_s < p->step_time_s || other->peak_bytes < p->peak_bytes;
+        if (as_good && (better || k < i))
+            return true;
+    }
+    return false;
+}
+
+static void put_point(FILE *out, const struct prediction *p, double unit_s, bool written)
+{
+    char name[256];
+    plan_format(&p->plan, name, sizeof(name));
+    fprintf(out, "%.9g\t%.9g\t%s\t%s\n", p->peak_bytes / UNIT_GIB, p->step_time_s / unit_s, name, written ? name : "");
+}
+
+/* Rows of the front by rising memory first, then the rest; the two are blocks of the data file. Names are written into
+ * the picture where they do not cover the one before (apart_s). Returns the number of rows of the front. */
+static int put_pareto_data(FILE *out, const struct prediction *predictions, int n, double unit_s, double apart_s)
+{
+    int front = 0, last = -1;
+    double written_s = INFINITY;
+    fputs("peak_memory_gib\tstep_time\tplan\tlabel\n", out);
+    for (bool more = true; more;) {
+        int next = -1;
+        for (int i = 0; i < n; i++) {
+            bool later = last < 0 || predictions[i].peak_bytes > predictions[last].peak_bytes;
+            if (later && !is_beaten(predictions, n, i) && (next < 0 || predictions[i].peak_bytes < predictions[next].peak_bytes))
+                next = i;
+        }
+        more = next >= 0;
+        last = next;
+        front += more;
+        if (more) {
+            bool written = written_s - predictions[next].step_time_s >= apart_s;
+            written_s = written ? predictions[next].step_time_s : written_s;
+            put_point(out, &predictions[next], unit_s, written);
+        }
+    }
+    fputs("\n\npeak_memory_gib\tstep_time\tplan\tlabel\n", out);
+    for (int i = 0; i < n; i++)
+        if (is_beaten(predictions, n, i))
+            put_point(out, &predictions[i], unit_s, false);
+    return front;
+}
+
+int plan_chart_pareto(const char *path, const char *title, const struct prediction *predictions, int n, struct err *err)
+{
+    double longest_s = 0, shortest_s = INFINITY, most_bytes = 0, limit_bytes = n > 0 ? predictions[0].limit_bytes : 0;
+    for (int i = 0; i < n; i++) {
+        longest_s = predictions[i].step_time_s > longest_s ? predictions[i].step_time_s : longest_s;
+        shortest_s = predictions[i].step_time_s < shortest_s ? predictions[i].step_time_s : shortest_s;
+        most_bytes = predictions[i].peak_bytes > most_bytes ? predictions[i].peak_bytes : most_bytes;
+    }
+    if (!(longest_s > 0) || !(most_bytes > 0))
+        return err_add(err, "no picture: there are no plans to draw");
+
+    double unit_s = longest_s < 1 ? 1e-3 : 1;
+    struct text data, script;
+    int opened = text_open(&data) | text_open(&script);
+    if (opened != 0)
+        return finish(path, 0, 0, &data, &script, err);
+    int front = put_pareto_data(data.out, predictions, n, unit_s, 0.04 * (longest_s - shortest_s));
+
+    FILE *out = script.out;
+    put_title(out, "time against memory", title);
+    fputs(common_script, out);
+    fprintf(out, "set xlabel 'peak memory per accelerator (GiB)'\nset ylabel 'time per step (%s)'\n", unit_s < 1 ? "ms" : "s");
+    fprintf(out, "set xrange [0:%.9g]\nset offsets graph 0, graph 0, graph 0.08, graph 0.04\n",
+            1.25 * (limit_bytes > most_bytes ? limit_bytes : most_bytes) / UNIT_GIB);
+    fprintf(out, "set grid back lc rgb '%s' lt 1 dt 1 lw 0.8\nset bmargin 6\n", chart_light_grey);
+    if (limit_bytes > 0)
+        fprintf(out,
+                "set arrow from first %.9g,graph 0 to first %.9g,graph 1 nohead dt 2 lw 1.5 lc rgb '%s'\n"
+                "set label 'limit %.1f GiB' at first %.9g,graph 0.97 offset 0.5,0 textcolor rgb '%s'\n",
+                limit_bytes / UNIT_GIB, limit_bytes / UNIT_GIB, chart_palette[CHART_VERMILLION], limit_bytes / UNIT_GIB,
+                limit_bytes / UNIT_GIB, chart_palette[CHART_VERMILLION]);
+    fputs("plot \\\n", out);
+    if (front < n)
+        fprintf(out, "  data index 1 using 1:2 with points pt 7 ps 0.7 lc rgb '%s' title 'beaten by another plan', \\\n", chart_grey);
+    fprintf(out, "  data index 0 using 1:2 with linespoints pt 7 ps 1 lw 1.5 lc rgb '%s' title 'beaten by none', \\\n",
+            chart_palette[CHART_BLUE]);
+    fprintf(out, "  data index 0 using 1:2:4 with labels left offset 0.8,0.5 font ',11' notitle\n");
     return finish(path, 1200, 600, &data, &script, err);
 }

@@ -1,4 +1,4 @@
-/* Pictures of predictions: where the time of a step goes, and the memory of every pipeline stage.
+/* Pictures of predictions: where the time of a step goes, the memory of every pipeline stage, speed against memory.
  *
  * As chart_draw: PNG, SVG or PDF by the suffix, data and script left beside the picture; 0, or -1 with one sentence
  * that the caller prints as a warning. */
@@ -14,5 +14,7 @@ enum { PLAN_CHART_ROWS_MAX = 20 };
 int plan_chart_breakdown(const char *path, const char *title, const struct prediction *predictions, int n, struct err *err);
 /* One bar per pipeline stage, its heaviest rank, against the limit. */
 int plan_chart_memory(const char *path, const char *title, const struct prediction *prediction, struct err *err);
+/* One point per plan, step time over peak memory; those that no other plan beats in both are joined and named. */
+int plan_chart_pareto(const char *path, const char *title, const struct prediction *predictions, int n, struct err *err);
 
 #endif
