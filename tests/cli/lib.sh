@@ -39,6 +39,12 @@ stderr_lines() { # N
     [ "$(wc -l <err)" -eq "$1" ] || fail "stderr has $(wc -l <err) lines, not $1: $last"
 }
 
+written() { # FILE...
+    for file; do
+        [ -s "$file" ] || fail "no $file: $last"
+    done
+}
+
 # A refusal: nothing on stdout, one sentence on stderr.
 refused() { # CODE TEXT COMMAND...
     text=$2

@@ -1,0 +1,74 @@
+#!/bin/sh
+# plansim search and predict: the whole way from config.json and hw.json to plan.json, pictures and back.
+. "$2/tests/cli/lib.sh"
+model=$source/hwprofiles/models/llama-3.1-70b.json
+cluster=$source/hwprofiles/clusters/dgx-h100-x8.json
+
+expect 0 "$plansim" search --model "$model" --cluster "$cluster" --out plan.json --top 5
+stdout_has 'TP[0-9]* PP[0-9]*'
+written plan.json
+json_ok plan.json
+
+# The answer is the same, byte for byte: again, and with any number of threads.
+expect 0 "$plansim" search --model "$model" --cluster "$cluster" --format csv
+cp out once.csv
+expect 0 "$plansim" search --model "$model" --cluster "$cluster" --format csv --threads 2
+cmp -s out once.csv || fail "another answer with --threads 2"
+expect 0 "$plansim" search --model "$model" --cluster "$cluster" --format json
+json_ok out
+stdout_has '"step_time_s"'
+cp out search.json
+
+# The plan that was written predicts as it was ranked.
+expect 0 "$plansim" predict --model "$model" --cluster "$cluster" --plan plan.json
+expect 0 "$plansim" predict --model "$model" --cluster "$cluster" --plan plan.json --format json
+json_ok out
+stdout_has '"fits": true'
+cp out predict.json
+expect 0 "$plansim" explain --model "$model" --cluster "$cluster" --plan plan.json
+"$plansim" predict --model - --cluster "$cluster" --plan plan.json --format json <"$model" >piped.json 2>err || fail "standard input: exit $?"
+
+# Nothing fits: exit 1, and says what would.
+expect 1 "$plansim" search --model "$model" --cluster "$cluster" --max-memory 2GiB
+expect 1 "$plansim" predict --model "$model" --cluster "$cluster" --plan plan.json --max-memory 2GiB
+
+# Misuse and bad files.
+expect 2 "$plansim" search --cluster "$cluster"
+stdout_is_empty
+expect 2 "$plansim" search --model "$model" --cluster "$cluster" --gbs 0
+stdout_is_empty
+expect 2 "$plansim" search --model "$model" --cluster "$cluster" --max-memory 72
+stdout_is_empty
+expect 3 "$plansim" search --model none.json --cluster "$cluster"
+stdout_is_empty
+expect 3 "$plansim" search --model "$model" --cluster none.json
+stdout_is_empty
+printf '{"tp": 3, "dp": 64, "pp": 1, "global_batch": 1024, "seq_len": 4096}' >bad.json
+expect 3 "$plansim" predict --model "$model" --cluster "$cluster" --plan bad.json
+stdout_is_empty
+stderr_has 'tp 3'
+
+# Pictures: a wrong suffix is refused before the work; no gnuplot is a warning; the rest is not lost.
+expect 2 "$plansim" predict --model "$model" --cluster "$cluster" --plan plan.json --chart picture.jpg
+stderr_has '.png, .svg or .pdf'
+mkdir nothing
+expect 0 env PATH="$work/nothing" "$plansim" predict --model "$model" --cluster "$cluster" --plan plan.json --chart none.png --memory-chart none-memory.svg
+stdout_has '.'
+stderr_has 'gnuplot is not installed'
+written none.png.dat none.png.gp
+[ ! -e none.png ] || fail "a picture without gnuplot: $last"
+expect 4 env PATH="$work/nothing" "$plansim" chart breakdown --in predict.json --out none.png
+if command -v gnuplot >/dev/null 2>&1; then
+    expect 0 env DISPLAY=localhost:15.0 "$plansim" predict --model "$model" --cluster "$cluster" --plan plan.json --chart b.svg --memory-chart m.svg
+    written b.svg m.svg
+    expect 0 "$plansim" chart breakdown --in search.json --out breakdown.svg
+    stdout_is_empty
+    stderr_is_empty
+    expect 0 "$plansim" chart memory --in predict.json --out memory.svg
+    expect 0 "$plansim" chart pareto --in search.json --out pareto.svg
+    written breakdown.svg memory.svg pareto.svg
+fi
+refused 2 'breakdown, memory, pareto' "$plansim" chart pie --in search.json --out a.png
+refused 2 '.png, .svg or .pdf' "$plansim" chart pareto --in search.json --out a.gif
+refused 3 'is no prediction' "$plansim" chart memory --in plan.json --out a.png
+finish
