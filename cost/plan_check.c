@@ -212,8 +212,10 @@ static void say_ep_sp(const struct plan_check *c)
 
 static void say_seq_model(const struct plan_check *c)
 {
-    err_add(c->err, "seq_len %lld exceeds the %lld learned positions of model '%s'; at most %lld", ll(c->plan->seq_len),
-            ll(c->model->max_positions), c->model->name, ll(c->model->max_positions));
+    err_add(c->err,
+            "seq_len %lld exceeds the %lld learned positions of model '%s'; at most %lld, or "
+            "max_position_embeddings raised in the model file when it is trained from scratch",
+            ll(c->plan->seq_len), ll(c->model->max_positions), c->model->name, ll(c->model->max_positions));
 }
 
 /* --- the rest ----------------------------------------------------------- */

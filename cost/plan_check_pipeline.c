@@ -9,7 +9,7 @@
 #include "cost/model.h"
 #include "cost/plan_internal.h"
 
-enum { REACH_MAX = 1 << 16 };
+enum { REACH_MAX = 1 << 16, WRITTEN_OUT_MAX = 32 };
 
 void plan_list_add(struct plan_list *list, const char *between, int64_t value)
 {
@@ -68,44 +68,79 @@ int64_t plan_least_common_multiple(int64_t a, int64_t b)
 
 /* --- layers --------------------------------------------------------------- */
 
-struct split {
-    int64_t chunks, first, middle, last;
-};
-
-/* Equal chunks in the middle, lighter first and last ones that carry embedding and
- * head: what Megatron-LM's two options can say. Heavier ends where lighter would be
- * empty. 46 layers on 4 stages: 11, 12, 12, 11. */
-static struct split split_layers(int64_t layers, int64_t chunks)
+/* Layers of a chunk in the split that is offered: all middle chunks one more than the
+ * even share, the first and last, with embedding and head, what is left (46 on 4: 11,
+ * 12, 12, 11; none is allowed there); where that is too much, the first middle chunks
+ * take one more. No chunk holds more than the even share rounded up. */
+static int64_t offered_layers(int64_t layers, int64_t chunks, int64_t chunk)
 {
-    int64_t middle = layers / chunks + 1;
-    int64_t ends = layers - middle * (chunks - 2);
-    if (ends < 2) {
-        middle--;
-        ends = layers - middle * (chunks - 2);
+    int64_t share = layers / chunks, ends = layers - (share + 1) * (chunks - 2);
+    if (ends < 0)
+        return share + (chunk >= 1 && chunk <= layers % chunks);
+    return chunk == 0 ? ends - ends / 2 : chunk == chunks - 1 ? ends / 2 : share + 1;
+}
+
+/* "[11,12,12,11]", or with its runs counted where that would be too long. */
+static void offered_split(int64_t layers, int64_t chunks, char *buffer, size_t size)
+{
+    size_t used = 0;
+    for (int64_t i = 0, run; i < chunks && used<size; i += chunks> WRITTEN_OUT_MAX ? run : 1) {
+        int64_t count = offered_layers(layers, chunks, i);
+        for (run = 1; i + run < chunks && offered_layers(layers, chunks, i + run) == count;)
+            run++;
+        used += (size_t)snprintf(buffer + used, size - used, "%s", i == 0 ? "[" : ",");
+        if (used < size && chunks > WRITTEN_OUT_MAX && run > 1)
+            used += (size_t)snprintf(buffer + used, size - used, "%lld times ", ll(run));
+        if (used < size)
+            used += (size_t)snprintf(buffer + used, size - used, "%lld", ll(count));
     }
-    return (struct split){chunks, ends - ends / 2, middle, ends / 2};
+    if (used < size)
+        snprintf(buffer + used, size - used, "]");
+}
+
+/* How Megatron-LM is told: first and last stage, or embedding and head counted as a
+ * layer each, or chunk by chunk. */
+static void offered_options(const struct plan *plan, int64_t layers, char *buffer, size_t size)
+{
+    int64_t chunks = plan_chunks(plan), first = offered_layers(layers, chunks, 0);
+    int64_t last = offered_layers(layers, chunks, chunks - 1), share = layers / chunks;
+    bool uniform = layers >= (share + 1) * (chunks - 2);
+    if (plan->vp == 1 && uniform && last > 0)
+        snprintf(buffer, size, "--decoder-first-pipeline-num-layers %lld --decoder-last-pipeline-num-layers %lld",
+                 ll(first), ll(last));
+    else if (uniform && first == share && last == share)
+        snprintf(buffer, size, "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split");
+    else
+        snprintf(buffer, size, "--pipeline-model-parallel-layout");
 }
 
 void plan_say_layers_split(const struct plan_check *c)
 {
     const struct plan *plan = c->plan;
     int64_t layers = c->model->layers, chunks = plan_chunks(plan);
-    struct split split = split_layers(layers, chunks);
-    struct plan_list list = {"", 0, 0};
-    char options[192];
-    for (int64_t i = 0; i < chunks; i++)
-        plan_list_add(&list, ",", i == 0 ? split.first : i == chunks - 1 ? split.last : split.middle);
-    if (plan->vp == 1)
-        snprintf(options, sizeof options,
-                 "--decoder-first-pipeline-num-layers %lld --decoder-last-pipeline-num-layers %lld", ll(split.first),
-                 ll(split.last));
-    else
-        snprintf(options, sizeof options, "--pipeline-model-parallel-layout");
-    err_add(c->err,
-            "pp %d x vp %d = %lld does not divide num_hidden_layers %lld: %lld %% %lld = %lld; set layers_per_stage to "
-            "[%s] "
-            "(Megatron-LM: %s), or take a pp x vp out of %s",
-            plan->pp, plan->vp, ll(chunks), ll(layers), ll(layers), ll(chunks), ll(layers % chunks), list.text, options,
+    char split[PLAN_LIST_MAX], options[128];
+    offered_split(layers, chunks, split, sizeof split);
+    offered_options(plan, layers, options, sizeof options);
+    err_add(
+        c->err,
+        "pp %d x vp %d = %lld does not divide num_hidden_layers %lld: %lld %% %lld = %lld; set layers_per_stage to %s "
+        "(Megatron-LM: %s), or pp x vp to one of %s",
+        plan->pp, plan->vp, ll(chunks), ll(layers), ll(layers), ll(chunks), ll(layers % chunks), split, options,
+        plan_divisors(layers).text);
+}
+
+void plan_say_pp_layers(const struct plan_check *c)
+{
+    const struct plan *plan = c->plan;
+    int64_t layers = c->model->layers, chunks = plan_chunks(plan);
+    char split[PLAN_LIST_MAX], options[128], offer[3 * PLAN_LIST_MAX] = "";
+    if (chunks <= layers + 2) { /* embedding and head alone on theirs */
+        offered_split(layers, chunks, split, sizeof split);
+        offered_options(plan, layers, options, sizeof options);
+        snprintf(offer, sizeof offer, "set layers_per_stage to %s (Megatron-LM: %s), or ", split, options);
+    }
+    err_add(c->err, "pp %d x vp %d = %lld chunks, but model '%s' has only %lld layers; %spp x vp to one of %s",
+            plan->pp, plan->vp, ll(chunks), c->model->name, ll(layers), offer[0] ? offer : "set ",
             plan_divisors(layers).text);
 }
 
@@ -132,13 +167,6 @@ void plan_say_layers_list(const struct plan_check *c)
                 c->err,
                 "layers_per_stage gives chunk %d no layer; only the first and the last may be empty (embedding, head)",
                 i);
-}
-
-void plan_say_pp_layers(const struct plan_check *c)
-{
-    err_add(c->err, "pp %d x vp %d = %lld chunks, but model '%s' has only %lld layers; valid pp x vp: %s", c->plan->pp,
-            c->plan->vp, ll(plan_chunks(c->plan)), c->model->name, ll(c->model->layers),
-            plan_divisors(c->model->layers).text);
 }
 
 void plan_say_recompute(const struct plan_check *c)
