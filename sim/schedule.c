@@ -9,8 +9,7 @@
 #define NOT_YET(word) { .name = word, .title = word, .cite = "", .vp_min = 1, .vp_max = 256, .vp_default = 1, .weight_copies = 1 }
 
 static const struct schedule not_yet[SCHEDULES] = {
-    [SCHEDULE_ZB_AUTO] = NOT_YET("zb-auto"), [SCHEDULE_ZB_V_AUTO] = NOT_YET("zb-v-auto"),
-    [SCHEDULE_V_HALF] = NOT_YET("v-half"), [SCHEDULE_V_MIN] = NOT_YET("v-min"), [SCHEDULE_1F1B_V] = NOT_YET("1f1b-v"),
+    [SCHEDULE_1F1B_V] = NOT_YET("1f1b-v"),
 };
 
 static const struct schedule *const table[SCHEDULES] = {
@@ -20,8 +19,12 @@ static const struct schedule *const table[SCHEDULES] = {
     [SCHEDULE_INTERLEAVED] = &schedule_interleaved,
     [SCHEDULE_ZB_H1] = &schedule_zb_h1,
     [SCHEDULE_ZB_H2] = &schedule_zb_h2,
+    [SCHEDULE_ZB_AUTO] = &schedule_zb_auto,
     [SCHEDULE_INTERLEAVED_ZB] = &schedule_interleaved_zb,
     [SCHEDULE_ZB_V] = &schedule_zb_v,
+    [SCHEDULE_ZB_V_AUTO] = &schedule_zb_v_auto,
+    [SCHEDULE_V_HALF] = &schedule_v_half,
+    [SCHEDULE_V_MIN] = &schedule_v_min,
     [SCHEDULE_DUALPIPE] = &schedule_dualpipe,
     [SCHEDULE_DUALPIPE_V] = &schedule_dualpipe_v,
 };

@@ -24,8 +24,15 @@ static const struct original { const char *prefix; enum plan_schedule schedule; 
     { "zbh1__megads", SCHEDULE_ZB_H1, "fused" },
     { "zbh1q__", SCHEDULE_ZB_H1, "quick" },
     { "zbh2__", SCHEDULE_ZB_H2, NULL },
+    { "zb1p__", SCHEDULE_ZB_AUTO, "published" },
+    { "zb2p__", SCHEDULE_ZB_AUTO, "published" },
+    { "zbauto__", SCHEDULE_ZB_AUTO, "published" },
+    { "zbauto_unbounded__", SCHEDULE_ZB_AUTO, "published" },
     { "izb__", SCHEDULE_INTERLEAVED_ZB, NULL },
+    { "zbv__", SCHEDULE_ZB_V_AUTO, NULL },
     { "zbv_hand__", SCHEDULE_ZB_V, NULL },
+    { "vhalf__", SCHEDULE_V_HALF, NULL },
+    { "vmin__", SCHEDULE_V_MIN, NULL },
     { "dualpipe__", SCHEDULE_DUALPIPE, NULL },
     { "dualpipev__", SCHEDULE_DUALPIPE_V, NULL },
 };
@@ -50,6 +57,57 @@ static struct schedule_request request_of(const char *name)
     if (group)
         request.group = atoi(group + strlen("megatronG"));
     return request;
+}
+
+/* Costs of the automatic schedules' files, by the end of their names (their headers tell the same), per full stage.
+ * nonuni: stage 0 F and W + 0.25, last stage F, B and W + 0.5. */
+static const struct { const char *tag; double forward, backward, wgrad, comm, memory_limit, freed_by_b; } costs[] = {
+    { "__unit", 1, 1, 1, 0, 0, 0 },
+    { "__uneq", 4, 4.4, 3.1, 0.2, 0, 0 },
+    { "__nonuni", 1, 1, 1, 0, 0, 0 },
+    { "__runtime1000", 1000, 1000, 1000, 1, 0, 0 },
+    { "__ex_f5478b5806w3534c200m32", 5478, 5806, 3534, 200, 16, 0.5 },
+    { "__ex_f5b6w4c0m10", 5, 6, 4, 0, 5, 0.5 },
+    { "__ex_f5b6w4c0m14", 5, 6, 4, 0, 7, 0.5 },
+    { "__ex_het8x32", 0, 0, 0, 473, 16, 0.6 },
+};
+/* Per-stage costs of ex_het8x32, an example in the authors' auto_schedule.py. */
+static const int het[3][8] = {
+    { 30715, 29233, 29106, 29078, 28850, 28919, 28924, 41678 },
+    { 31308, 29344, 29357, 29455, 29217, 29384, 29354, 38731 },
+    { 18746, 18789, 19062, 19367, 19455, 19967, 20096, 32833 },
+};
+
+enum { TICKS = 100000, STAGES_MAX = 64 };
+
+/* Adds costs and memory limit; ticks has room for 3 * STAGES_MAX. */
+static void add_costs(const char *name, struct schedule_request *request, int64_t *ticks)
+{
+    int n = request->pp * (begins(name, "zbv__") ? 2 : 1);
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; i++) {
+        if (!strstr(name, costs[i].tag))
+            continue;
+        for (int s = 0; s < n; s++) {
+            double f = costs[i].forward * request->pp / n, b = costs[i].backward * request->pp / n, w = costs[i].wgrad * request->pp / n;
+            double first = strstr(name, "nonuni") && s == 0 ? 0.25 : 0, last = strstr(name, "nonuni") && s == n - 1 ? 0.5 : 0;
+            bool differs = strstr(name, "ex_het");
+            ticks[s] = (int64_t)((differs ? het[0][s] : f + first + last) * TICKS + 0.5);
+            ticks[STAGES_MAX + s] = (int64_t)((differs ? het[1][s] : b + last) * TICKS + 0.5);
+            ticks[2 * STAGES_MAX + s] = (int64_t)((differs ? het[2][s] : w + first + last) * TICKS + 0.5);
+        }
+        request->forward_ticks = ticks;
+        request->backward_ticks = ticks + STAGES_MAX;
+        request->wgrad_ticks = ticks + 2 * STAGES_MAX;
+        request->comm_ticks = (int64_t)(costs[i].comm * TICKS + 0.5);
+        request->memory_limit = costs[i].memory_limit;
+        request->freed_by_b = costs[i].freed_by_b;
+    }
+    if (begins(name, "zb2p__"))
+        request->memory_limit = 2 * request->pp;
+    if (begins(name, "zbv__"))
+        request->freed_by_b = 0.5;
+    if (begins(name, "zbauto_unbounded__"))
+        request->memory_limit = request->micro_batches;
 }
 
 static void first_difference(const char *name, const struct program *ours, const struct program *theirs)
@@ -84,6 +142,8 @@ static void compare(const char *name, const char *path, const struct original *o
     struct err err = { 0 };
     struct program ours, theirs;
     struct schedule_request request = request_of(name);
+    int64_t ticks[3 * STAGES_MAX];
+    add_costs(name, &request, ticks);
     request.variant = variant_index(schedule_of(original->schedule), original->variant);
     if (program_load(path, &arena, &theirs, &err) < 0 || schedule_emit(original->schedule, &request, &arena, &ours, &err) < 0 ||
         program_check(&ours, &err) < 0) {

@@ -1,0 +1,51 @@
+/* V-Min: a third of 1F1B's activations, the least that a V allows.
+ *
+ * Claim: peak memory floor((P + 4) / 3) stages (about a third) at a bubble near 1F1B's two thirds at F = B = W.
+ *   every micro-batch repeats one pattern 6 slots later; rank r starts F0 at r, F1 at 2P-1-r, B1 at 2P+I+r, B0 at
+ *   4P+I-1-r (I = 2 if 3 divides P, else 0); W fills free slots; the ends are squeezed without raising the peak. The
+ *   order does not depend on the costs.
+ *   makespan at F = B = W = 1: M u + 2P - 2.5, or M u + 2P - 3.5 if 3 divides P; else a lower bound. Every message is on
+ *   the critical path: 4 to 5 hops per micro-batch.
+ * Source: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", arXiv:2405.15362, section 3.2, and the authors'
+ * zbv_greedy.py.
+ *
+ * drawing: pp=3 vp=2 m=3 F=1 B=1 W=1
+ *   rank 0 | F0a
+ */
+#include "cost/base/arena.h"
+#include "sim/schedules/schedules.h"
+#include "sim/schedules/v_pattern.h"
+
+static int emit(const struct schedule_request *request, struct arena *arena, struct program *ret, struct err *err)
+{
+    struct arena scratch = { 0 };
+    int pp = request->pp, interval = pp % 3 == 0 ? 2 : 0;
+    int *offsets = arena_array(&scratch, (size_t)pp * V_LEGS, sizeof *offsets);
+    for (int r = 0; r < pp; r++) {
+        offsets[r * V_LEGS + V_F0] = r;
+        offsets[r * V_LEGS + V_F1] = 2 * pp - 1 - r;
+        offsets[r * V_LEGS + V_B1] = 2 * pp + interval + r;
+        offsets[r * V_LEGS + V_B0] = 4 * pp + interval - 1 - r;
+    }
+    int result = v_pattern_emit(request, offsets, arena, ret, err);
+    arena_release(&scratch);
+    return result;
+}
+
+static int in_flight(int pp, int vp, int micro_batches, int group, int rank)
+{
+    (void)group, (void)rank;
+    return schedule_min(vp * ((pp + 4) / 3), vp * micro_batches);
+}
+
+const struct schedule schedule_v_min = {
+    .name = "v-min",
+    .title = "V-Min",
+    .cite = "Qi et al. 2024, arXiv:2405.15362",
+    .placement = PLACEMENT_V,
+    .vp_min = 2, .vp_max = 2, .vp_default = 2,
+    .splits_w = true,
+    .weight_copies = 1,
+    .emit = emit,
+    .in_flight = in_flight,
+};

@@ -1,0 +1,40 @@
+/* The published heuristic behind zb-auto: fills a one-chunk pipeline with F, B
+ * and W round by round. Integer ticks, so ties are exact. */
+#ifndef SIM_SCHEDULES_ZB_PLAN_H
+#define SIM_SCHEDULES_ZB_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/program.h"
+
+struct arena;
+
+/* What stays the same for all ways of planning one request. Memory in units of 2^-20 of F's. */
+struct zb_problem {
+    int pp, micro_batches;
+    const int64_t *cost[3]; /* [OP_F, OP_B, OP_W][stage] */
+    int64_t comm;
+    int64_t mem[3]; /* what F, B and W add: F > 0, B <= 0, W <= 0, sum 0 */
+    int64_t mem_limit;
+};
+
+/* The three yes-or-no choices of the heuristic. */
+struct zb_choices {
+    bool bubble_before_first_b; /* warm-up: only forwards that end before the first B arrives */
+    bool prioritize_b;          /* skip a round's F where it would delay the next rank's B */
+    bool greedy;                /* put W into gaps that are shorter than W even where idling would not hurt */
+};
+
+struct zb_plan {
+    uint8_t *kind; /* [stage][3 * micro_batches] OP_F, OP_B or OP_W; micro-batches count up by kind */
+    int64_t span;  /* longest stage: first start to last end */
+    int64_t makespan;
+};
+
+/* 0, or -1 when the memory limit does not allow it. plan->kind must have room. */
+int zb_plan_make(const struct zb_problem *problem, struct zb_choices choices, struct arena *arena, struct zb_plan *plan);
+/* span and makespan of plan->kind; -1 when it deadlocks or breaks the memory limit. */
+int zb_plan_price(const struct zb_problem *problem, struct arena *arena, struct zb_plan *plan);
+
+#endif
