@@ -5,13 +5,6 @@
 #include "cost/base/err.h"
 #include "sim/schedules/schedules.h"
 
-/* A word of the list without an emitter: refused in schedule_validate. */
-#define NOT_YET(word) { .name = word, .title = word, .cite = "", .vp_min = 1, .vp_max = 256, .vp_default = 1, .weight_copies = 1 }
-
-static const struct schedule not_yet[SCHEDULES] = {
-    [SCHEDULE_1F1B_V] = NOT_YET("1f1b-v"),
-};
-
 static const struct schedule *const table[SCHEDULES] = {
     [SCHEDULE_GPIPE] = &schedule_gpipe,
     [SCHEDULE_LOOPED_BFS] = &schedule_looped_bfs,
@@ -23,6 +16,7 @@ static const struct schedule *const table[SCHEDULES] = {
     [SCHEDULE_INTERLEAVED_ZB] = &schedule_interleaved_zb,
     [SCHEDULE_ZB_V] = &schedule_zb_v,
     [SCHEDULE_ZB_V_AUTO] = &schedule_zb_v_auto,
+    [SCHEDULE_1F1B_V] = &schedule_one_f_one_b_v,
     [SCHEDULE_V_HALF] = &schedule_v_half,
     [SCHEDULE_V_MIN] = &schedule_v_min,
     [SCHEDULE_DUALPIPE] = &schedule_dualpipe,
@@ -32,7 +26,7 @@ static const struct schedule *const table[SCHEDULES] = {
 const struct schedule *schedule_of(enum plan_schedule schedule)
 {
     assert(schedule >= 0 && schedule < SCHEDULES);
-    return table[schedule] ? table[schedule] : &not_yet[schedule];
+    return table[schedule];
 }
 
 static int variant_count(const struct schedule *s)
@@ -45,8 +39,6 @@ static int variant_count(const struct schedule *s)
 
 static int check(const struct schedule *s, const struct schedule_request *request, struct err *err)
 {
-    if (!s->emit)
-        return err_add(err, "known, but cannot be emitted by this version");
     if (request->pp < 1 || request->pp > PROGRAM_RANKS_MAX)
         return err_add(err, "pp %d is out of range; allowed: 1 to %d", request->pp, PROGRAM_RANKS_MAX);
     if (request->micro_batches < 1 || request->micro_batches > PROGRAM_MICRO_BATCHES_MAX)

@@ -19,10 +19,9 @@
 #include "sim/schedule.h"
 #include "sim/timeline.h"
 #include "tests/golden/golden_csv.h"
+#include "tests/unit/test.h"
 
 #define TICKS 1e9 /* of the engine's clock per unit of cost */
-
-static int failures, compared;
 
 struct setting {
     double forward, backward, wgrad, comm;
@@ -50,17 +49,14 @@ static int price(const struct program *p, const struct setting *setting, struct 
     if (engine_run(p, &engine, arena, ret, &err) == 0)
         return 0;
     printf("%s\n", err.text);
-    failures++;
+    test_count(false);
     return -1;
 }
 
 static void expect(const char *where, const char *what, double got, double wanted)
 {
-    compared++;
-    if (fabs(got - wanted) <= 1e-9 * fabs(wanted) + 5.1e-7)
-        return;
-    printf("%s: %s is %.12g, expected %.12g\n", where, what, got, wanted);
-    failures++;
+    if (!test_count(fabs(got - wanted) <= 1e-9 * fabs(wanted) + 5.1e-7))
+        printf("%s: %s is %.12g, expected %.12g\n", where, what, got, wanted);
 }
 
 /* "5|5|4": one number per rank, or one for all. */
@@ -102,7 +98,7 @@ static void test_cited(void)
         struct setting setting = { cited[i].forward, cited[i].backward, cited[i].wgrad, cited[i].comm, false, SLOT_SUM };
         if (schedule_emit(cited[i].schedule, &request, &arena, &program, &err) < 0) {
             printf("%s: %s\n", cited[i].source, err.text);
-            failures++;
+            test_count(false);
         } else if (price(&program, &setting, &arena, &timeline) == 0) {
             expect(cited[i].source, "makespan", (double)timeline.makespan_ps / TICKS, cited[i].makespan);
             expect(cited[i].source, "span", (double)timeline.span_ps / TICKS, cited[i].span > 0 ? cited[i].span : cited[i].makespan);
@@ -189,16 +185,18 @@ static int load_order(const char *name, struct arena *arena, struct program *ret
     if (program_load(golden_path(path, file), arena, ret, &err) == 0)
         return 0;
     printf("%s\n", err.text);
-    failures++;
+    test_count(false);
     return -1;
 }
 
-static int test_table(void)
+static void test_table(void)
 {
     char path[GOLDEN_PATH], line[GOLDEN_LINE], *cells[GOLDEN_CELLS], order[200] = "";
     FILE *in = fopen(golden_path(path, "makespans.csv"), "r");
-    if (!in)
-        return GOLDEN_SKIPPED;
+    if (!in) {
+        test_skip("the table of the original implementations is not here");
+        return;
+    }
     struct columns columns = { 0 };
     struct arena arena = { 0 };
     struct program program;
@@ -219,17 +217,11 @@ static int test_table(void)
     }
     fclose(in);
     arena_release(&arena);
-    return 0;
 }
 
 int main(void)
 {
     test_cited();
-    int result = test_table();
-    printf("%d numbers compared, %d wrong\n", compared, failures);
-    if (failures)
-        return 1;
-    if (result == GOLDEN_SKIPPED)
-        printf("the table of the original implementations is not here\n");
-    return result;
+    test_table();
+    return test_report();
 }
