@@ -142,7 +142,7 @@ static void take_defaults(struct model_reader *reader)
 
 static void require(const struct model_reader *reader, enum model_number number, bool needed, char *list, size_t size)
 {
-    if (!needed || reader->number[number] != ABSENT || reader->misspelled[number])
+    if (!needed || reader->number[number] != ABSENT || reader->reported[number])
         return;
     size_t used = strlen(list);
     snprintf(list + used, size - used, "%s%s", used > 0 ? ", " : "", model_number_name(number));

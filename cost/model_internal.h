@@ -97,7 +97,7 @@ struct model_reader {
     bool assumed;              /* family is a guess */
     int64_t number[NUMBERS];   /* ABSENT = not there */
     int flag[FLAGS];           /* ABSENT, 0, 1 */
-    bool misspelled[NUMBERS];  /* reported already: not missing as well */
+    bool reported[NUMBERS];    /* misspelled or wrong: not missing as well */
 };
 
 void model_read_keys(struct model_reader *reader);

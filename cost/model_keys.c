@@ -114,7 +114,9 @@ static void read_number(struct model_reader *reader, enum model_number number)
         const char *name;
         int64_t value;
         struct json_at at = find_object(reader->at, key->names[i], &name);
-        if (json_read_int(at, name, key->min, key->max, &value, reader->err) != 1)
+        int found = json_read_int(at, name, key->min, key->max, &value, reader->err);
+        reader->reported[number] = reader->reported[number] || found < 0;
+        if (found != 1)
             continue;
         if (first == NULL) {
             reader->number[number] = value;
@@ -159,7 +161,7 @@ static void report_misspelling(struct model_reader *reader, const char *key, con
     err_add(reader->err, "file '%s': field '%s' is unknown; did you mean '%s'?", reader->at.file, key, nearest);
     for (int i = 0; i < NUMBERS; i++) {
         if (names_find(number_keys[i].names, nearest) >= 0)
-            reader->misspelled[i] = true;
+            reader->reported[i] = true;
     }
 }
 

@@ -368,9 +368,11 @@ int json_read_enum(struct json_at at, const char *key, const char *const *names,
     if (index < 0) {
         char name[PATH_TEXT_MAX], list[1024];
         const char *nearest = names_nearest(names, word);
-        return err_add(err, "file '%s': field '%s' is '%.64s'%s%s%s; allowed: %s", at.file, field_name(at, key, name), word,
-                       nearest != NULL ? "; did you mean '" : "", nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "",
-                       names_join(names, list, sizeof(list)));
+        names_join(names, list, sizeof(list));
+        field_name(at, key, name);
+        if (nearest != NULL)
+            return err_add(err, "file '%s': field '%s' is '%.64s'; did you mean '%s'? (allowed: %s)", at.file, name, word, nearest, list);
+        return err_add(err, "file '%s': field '%s' is '%.64s'; allowed: %s", at.file, name, word, list);
     }
     *out = index;
     return 1;
