@@ -61,7 +61,7 @@ static ssize_t read_some(int fd, char *at, size_t room, bool is_stdin)
 
 static int read_all(int fd, const char *name, size_t max_bytes, bool is_stdin, char **ret_text, size_t *ret_length, struct err *err)
 {
-    size_t capacity = 0, length = 0, guess;
+    size_t capacity = 0, length = 0, guess = FIRST_BYTES;
     char *text = NULL;
     if (check_kind(fd, name, max_bytes, is_stdin, &guess, err) != 0)
         return -1;
