@@ -7,7 +7,7 @@ quoted() { # text as it is: backslashes, leading dots and quotes are roff's
     sed -e 's/\\/\\e/g' -e 's/-/\\-/g' -e "s/^\\([.']\\)/\\\\\\&\\1/"
 }
 
-commands() { "$plansim" --help | sed -n 's/^  \([a-z][a-z]*\)  *[a-z].*/\1/p'; }
+commands() { "$plansim" --help | sed -n 's/^  \([a-z][a-z]*\)   *[a-z].*/\1/p'; }
 
 cat <<END
 .TH PLANSIM 1 "" "plansim $version" "User Commands"

@@ -5,7 +5,7 @@
 expect 0 "$plansim" --help
 stdout_has '^usage: plansim COMMAND'
 stderr_is_empty
-commands=$(sed -n 's/^  \([a-z][a-z]*\)  *[a-z].*/\1/p' out)
+commands=$(sed -n 's/^  \([a-z][a-z]*\)   *[a-z].*/\1/p' out)
 expect 0 "$plansim" --version
 stdout_has '^plansim [0-9]*\.[0-9]*\.[0-9]*$'
 stderr_is_empty

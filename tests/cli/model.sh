@@ -16,8 +16,8 @@ total mixtral-8x7b 46702792704
 total qwen3-8b 8190735360
 total qwen3-30b-a3b 30532122624
 total qwen3-235b-a22b 235093634560
-total deepseek-v3 6710264
-total gpt3-175b 17
+total deepseek-v3 671026419200
+total gpt3-175b 174615846912
 
 expect 0 "$plansim" model "$models/llama-3.1-8b.json"
 stdout_has '8,030,261,248'
