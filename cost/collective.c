@@ -127,25 +127,30 @@ double collective_s(const struct cluster *cluster, const struct span *span, enum
     }
 }
 
+/* Distinct places that k uniform choices among n hit. */
+static double distinct(double n, double k)
+{
+    return n * (1 - pow(1 - 1 / n, k));
+}
+
 double collective_dispatch_s(const struct cluster *cluster, const struct span *span, double tokens, double row_bytes, int experts_per_token,
                              int max_nodes)
 {
     if (span->ranks <= 1 || tokens <= 0)
         return 0;
     const struct node_group *group = &cluster->group[span->node_group];
-    double copies = tokens * experts_per_token * row_bytes;
-    double per_node = span->ranks_per_node;
-    if (span->nodes <= 1)
-        return inside_node_s(&group->intra, COLLECTIVE_ALL_TO_ALL, (double)span->ranks, copies);
+    double nodes = (double)span->nodes, ranks = (double)span->ranks, per_node = span->ranks_per_node, k = experts_per_token;
+    if (nodes <= 1)
+        return inside_node_s(&group->intra, COLLECTIVE_ALL_TO_ALL, ranks, tokens * distinct(ranks, k) * row_bytes);
     const struct fabric_profile *f = &group->fabric;
-    double nodes = (double)span->nodes;
-    double touched = nodes * (1 - pow(1 - 1 / nodes, experts_per_token)); /* distinct nodes of one token, uniform routing */
+    double touched = distinct(nodes, k);
     if (max_nodes > 0)
         touched = fmin(touched, max_nodes);
     double remote = touched * (nodes - 1) / nodes; /* one of N of them is the own node */
     double line = node_line(cluster, f, span);
     double outside = f->a2a_base_s + f->a2a_hop_s * nodes + tokens * remote * row_bytes * per_node / (fmax(f->a2a_eta, f->rail_eta * 0.9) * line);
-    double inside = per_node > 1 ? inside_node_s(&group->intra, COLLECTIVE_ALL_TO_ALL, per_node, copies) : 0;
+    /* every node's share of all tokens fans out over the ranks of the node */
+    double inside = per_node > 1 ? inside_node_s(&group->intra, COLLECTIVE_ALL_TO_ALL, per_node, tokens * distinct(ranks, k) * row_bytes) : 0;
     return fmax(outside, inside);
 }
 

@@ -11,10 +11,10 @@
 
 double collective_s(const struct cluster *cluster, const struct span *span, enum collective_op op, double bytes);
 
-/* Expert dispatch or combine that sends one copy of a token per node and fans
- * out inside it (DeepEP-like): tokens rows of row_bytes, each to experts_per_token
- * experts spread evenly over the group; at most max_nodes nodes (node-limited
- * routing; 0 = no limit). */
+/* Expert dispatch or combine that sends one copy of a token per node and, inside
+ * the node, one per rank (DeepEP, HybridEP): tokens rows of row_bytes, each to
+ * experts_per_token experts spread evenly over the group; at most max_nodes nodes
+ * (node-limited routing; 0 = no limit). */
 double collective_dispatch_s(const struct cluster *cluster, const struct span *span, double tokens, double row_bytes, int experts_per_token,
                              int max_nodes);
 

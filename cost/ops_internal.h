@@ -32,6 +32,8 @@ void builder_op(struct builder *builder, const char *name, enum op_class op_clas
                 double launches);
 /* m tokens, k -> n; rate for F and B; W with the accelerator's wgrad factor. */
 struct linear_times builder_linear(struct builder *builder, const char *name, enum rate rate, double m, double n, double k);
+/* Casts to 8 or 4 bit of `input` and `gradient` elements. */
+void builder_cast(struct builder *builder, double input, double gradient);
 /* Bytes moved in F and in B, launches of each. */
 void builder_pointwise(struct builder *builder, const char *name, double forward_bytes, double backward_bytes, double launches);
 /* Input side of a column-parallel pair: gathers `width` per token (all-gather with

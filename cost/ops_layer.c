@@ -207,6 +207,8 @@ static void experts(struct builder *b, const char *name, double local, double to
     double flop = 2 * local * tokens * in * out, speed = b->context->stack->gemm_speed;
     double forward = kernel_grouped_gemm_s(a, b->rate, local, tokens, in, out) / speed;
     double wgrad = a->expert[b->rate].wgrad > 0 ? a->expert[b->rate].wgrad : 1.2;
+    if (b->rate == RATE_FP8 || b->rate == RATE_FP4)
+        builder_cast(b, local * tokens * in, local * tokens * out);
     builder_op(b, name, OP_EXPERTS, PHASE_F, forward, flop, 0, 2);
     builder_op(b, name, OP_EXPERTS, PHASE_B, forward, flop, 0, 2);
     builder_op(b, name, OP_EXPERTS, PHASE_W, forward * wgrad, flop, 0, 2);
@@ -221,13 +223,15 @@ static void dispatch(struct builder *b, double tokens, double row_elements, doub
     const struct model *m = c->model;
     int max_nodes = m->topk_group > 0 && m->n_group > 1 ? (int)m->topk_group : 0;
     double row = row_elements * b->bytes;
-    double t = collective_dispatch_s(c->cluster, &c->ep, tokens, row, (int)m->experts_per_token, max_nodes);
+    double copies = tokens * row * (double)m->experts_per_token;
+    double t = c->plan->moe_dispatcher == DISPATCHER_ALL_TO_ALL
+                   ? collective_s(c->cluster, &c->ep, COLLECTIVE_ALL_TO_ALL, copies)
+                   : collective_dispatch_s(c->cluster, &c->ep, tokens, row, (int)m->experts_per_token, max_nodes);
     double exposed = c->plan->overlap.ep ? fmax(0.1 * t, beside_cover(t, cover, c->stack->overlap_slowdown)) : t;
-    double bytes = tokens * row * (double)m->experts_per_token;
-    builder_ep(b, "dispatch", PHASE_F, exposed, bytes);
-    builder_ep(b, "combine", PHASE_F, exposed, bytes);
-    builder_ep(b, "combine", PHASE_B, exposed, bytes);
-    builder_ep(b, "dispatch", PHASE_B, exposed, bytes);
+    builder_ep(b, "dispatch", PHASE_F, exposed, copies);
+    builder_ep(b, "combine", PHASE_F, exposed, copies);
+    builder_ep(b, "combine", PHASE_B, exposed, copies);
+    builder_ep(b, "dispatch", PHASE_B, exposed, copies);
 }
 
 void ops_moe(struct builder *b, int kind)
@@ -258,7 +262,7 @@ void ops_moe(struct builder *b, int kind)
     }
     if (k->shared_ffn > 0)
         ops_mlp(b, (double)k->shared_ffn);
-    double kept = pairs * etp * ((gates + 1) * inner * b->bytes + row) + pairs * row + tokens * (double)m->experts * 4;
+    double kept = pairs * etp * ((gates + 1) * inner * b->bytes + row) + tokens * (double)m->experts * 4;
     keep(b, kept, kept);
     b->price->working_bytes = fmax(b->price->working_bytes, pairs * etp * (gates + 1) * inner * b->bytes + 2 * pairs * row);
 }

@@ -25,6 +25,7 @@ const char *const recompute_names[] = {"none", "selective", "full", NULL};
 const char *const context_parallel_names[] = {"ring", "ulysses", NULL};
 const char *const optimizer_names[] = {"adamw", "sgd", NULL};
 const char *const attention_names[] = {"flash", "unfused", NULL};
+const char *const moe_dispatcher_names[] = {"flex", "alltoall", NULL};
 const char *const axis_names[] = {"tp", "cp", "ep", "dp", "pp", NULL};
 
 _Static_assert(sizeof(schedule_names) / sizeof(schedule_names[0]) == SCHEDULES + 1, "one word per schedule");
@@ -47,6 +48,7 @@ void plan_defaults(struct plan *plan)
     plan->precision = PRECISION_BF16;
     plan->optimizer = OPTIMIZER_ADAMW;
     plan->attention = ATTENTION_FLASH;
+    plan->moe_dispatcher = DISPATCHER_FLEX;
     plan->overlap.dp_grad = plan->overlap.dp_param = plan->overlap.p2p = true;
     for (int i = 0; i < AXES; i++)
         plan->rank_order[i] = (enum axis)i;
@@ -184,7 +186,7 @@ static int sort_key(const struct plan *p, int64_t ret_key[KEY_MAX])
     const int64_t key[] = {
         p->tp, p->cp, p->pp, p->vp, p->dp, p->ep, p->etp, p->sequence_parallel, p->context_parallel, p->zero,
         p->micro_batch, p->global_batch, p->seq_len, p->schedule, p->schedule_group, p->recompute, p->recompute_layers,
-        p->precision, p->optimizer, p->attention,
+        p->precision, p->optimizer, p->attention, p->moe_dispatcher,
         p->overlap.dp_grad, p->overlap.dp_param, p->overlap.tp, p->overlap.ep, p->overlap.p2p,
         p->rank_order[0], p->rank_order[1], p->rank_order[2], p->rank_order[3], p->rank_order[4],
         p->n_layers_per_stage,

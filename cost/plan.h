@@ -32,11 +32,14 @@ enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
 enum context_parallel { CP_RING, CP_ULYSSES };
 enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZERS };
 enum attention_kernel { ATTENTION_FLASH, ATTENTION_UNFUSED };
+/* Expert dispatch: flex sends one copy of a token per rank and, across nodes, per node (DeepEP, HybridEP); all-to-all one per expert. */
+enum moe_dispatcher { DISPATCHER_FLEX, DISPATCHER_ALL_TO_ALL };
 enum axis { AXIS_TP, AXIS_CP, AXIS_EP, AXIS_DP, AXIS_PP, AXES };
 extern const char *const recompute_names[];        /* "none", "selective", "full", NULL */
 extern const char *const context_parallel_names[]; /* "ring", "ulysses", NULL */
 extern const char *const optimizer_names[];        /* "adamw", "sgd", NULL */
 extern const char *const attention_names[];        /* "flash", "unfused", NULL */
+extern const char *const moe_dispatcher_names[];   /* "flex", "alltoall", NULL */
 extern const char *const axis_names[];             /* "tp", "cp", "ep", "dp", "pp", NULL */
 
 struct plan {
@@ -54,6 +57,7 @@ struct plan {
     enum optimizer optimizer;
     double grad_bytes; /* main gradients: 4 (fp32) or 2 (bf16); 0 = the stack's own */
     enum attention_kernel attention;
+    enum moe_dispatcher moe_dispatcher;
     struct { bool dp_grad, dp_param, tp, ep, p2p; } overlap;
     enum axis rank_order[AXES]; /* fastest first */
     char stack[32];

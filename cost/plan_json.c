@@ -23,7 +23,7 @@ static const double grad_dtype_bytes[] = {4, 2};
 static const char *const fields[] = {
     "tp", "sequence_parallel", "cp", "context_parallel", "pp", "vp", "dp", "ep", "etp", "zero", "micro_batch",
     "global_batch", "seq_len", "schedule", "schedule_group", "recompute", "recompute_layers", "precision", "optimizer",
-    "grad_dtype", "attention", "layers_per_stage", "overlap", "rank_order", "stack", NULL,
+    "grad_dtype", "attention", "moe_dispatcher", "layers_per_stage", "overlap", "rank_order", "stack", NULL,
 };
 /* clang-format on */
 static const char *const overlap_fields[] = {"dp_grad", "dp_param", "tp", "ep", "p2p", NULL};
@@ -120,6 +120,7 @@ static const struct {
     {"grad_reduce_in_bf16", "grad_dtype"},
     {"accumulate_allreduce_grads_in_fp32", "grad_dtype"},
     {"attention_backend", "attention"},
+    {"moe_token_dispatcher_type", "moe_dispatcher"},
     {"use_flash_attn", "attention"},
     {"flash_attention", "attention"},
     {"layers_per_chunk", "layers_per_stage"},
@@ -221,7 +222,7 @@ static int read_sizes(struct json_at at, struct plan *plan, struct err *err)
 static int read_words(struct json_at at, struct plan *plan, struct err *err)
 {
     int schedule = (int)plan->schedule, recompute = (int)plan->recompute, precision = (int)plan->precision;
-    int optimizer = (int)plan->optimizer, attention = (int)plan->attention, kind = (int)plan->context_parallel,
+    int optimizer = (int)plan->optimizer, attention = (int)plan->attention, dispatcher = (int)plan->moe_dispatcher, kind = (int)plan->context_parallel,
         grad = -1;
     int result = json_read_bool(at, "sequence_parallel", &plan->sequence_parallel, err);
     const struct json *ring = json_get(at.node, "context_parallel");
@@ -236,6 +237,7 @@ static int read_words(struct json_at at, struct plan *plan, struct err *err)
     result = worse(result, json_read_enum(at, "precision", precision_names, &precision, err));
     result = worse(result, json_read_enum(at, "optimizer", optimizer_names, &optimizer, err));
     result = worse(result, json_read_enum(at, "attention", attention_names, &attention, err));
+    result = worse(result, json_read_enum(at, "moe_dispatcher", moe_dispatcher_names, &dispatcher, err));
     result = worse(result, json_read_enum(at, "grad_dtype", grad_dtype_names, &grad, err));
     plan->context_parallel = (enum context_parallel)kind;
     plan->schedule = (enum plan_schedule)schedule;
@@ -243,6 +245,7 @@ static int read_words(struct json_at at, struct plan *plan, struct err *err)
     plan->precision = (enum precision)precision;
     plan->optimizer = (enum optimizer)optimizer;
     plan->attention = (enum attention_kernel)attention;
+    plan->moe_dispatcher = (enum moe_dispatcher)dispatcher;
     plan->grad_bytes = grad >= 0 ? grad_dtype_bytes[grad] : plan->grad_bytes;
     return result < 0 ? -1 : 0;
 }
@@ -434,6 +437,7 @@ struct json *plan_to_json(const struct plan *plan)
             grad = grad_dtype_names[i];
     json_put_string(object, "grad_dtype", grad);
     json_put_string(object, "attention", attention_names[plan->attention]);
+    json_put_string(object, "moe_dispatcher", moe_dispatcher_names[plan->moe_dispatcher]);
     put_layers(object, plan);
     put_overlap(object, plan);
     put_rank_order(object, plan);
