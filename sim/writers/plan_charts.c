@@ -40,7 +40,7 @@ static const struct part_style memory_styles[MEMORY_PARTS] = {
 };
 
 /* Parts below this share of the longest bar are left out of the legend; all are in the data. */
-static const double smallest_share = 0.0005;
+static const double smallest_share = 0.002;
 /* Parts from this share of the longest bar on have their percentage written in them. */
 static const double written_share = 0.05;
 
@@ -176,7 +176,7 @@ int plan_chart_breakdown(const char *path, const char *title, const struct predi
                 "(column(%d) > %.9g ? sprintf('%%.0f %%%%', 100*column(%d)/column(%d)) : '') with labels font ',11' tc rgb '%s' notitle, \\\n",
                 FIRST, column, column, column, written_share * longest_s / unit_s, column, TOTAL, time_styles[part].text);
     }
-    fprintf(out, "  data using %d:($0+0.24):%d:%d with xerrorbars pt 0 lc rgb '#000000' lw 1 title 'uncertainty', \\\n", TOTAL, LOW, HIGH);
+    fprintf(out, "  data using %d:($0+0.24):%d:%d with xerrorbars pt 0 lc rgb '#000000' lw 1 title '80 %% range', \\\n", TOTAL, LOW, HIGH);
     fprintf(out, "  data using (column(%d) > column(%d) ? column(%d) : column(%d)):($0):%d:ytic(1) with labels left offset 0.6,0 notitle\n",
             HIGH, TOTAL, HIGH, TOTAL, NOTE);
     return finish(path, 1200, 150 + 42 * n, &data, &script, err);
@@ -198,7 +198,7 @@ static void put_memory_data(FILE *out, const struct prediction *p)
 
 int plan_chart_memory(const char *path, const char *title, const struct prediction *p, struct err *err)
 {
-    enum { FIRST = 2, TOTAL = FIRST + MEMORY_PARTS };
+    enum { FIRST = 2, TOTAL = FIRST + MEMORY_PARTS, STAGES_WIDE = 4, STAGES_NAMED = 24 };
     double highest = 0;
     for (int stage = 0; stage < p->n_stages; stage++)
         highest = p->stage[stage].total > highest ? p->stage[stage].total : highest;
@@ -217,10 +217,11 @@ int plan_chart_memory(const char *path, const char *title, const struct predicti
     double limit_gib = p->limit_bytes / UNIT_GIB;
     put_title(out, "memory of each pipeline stage's heaviest rank", title);
     fputs(common_script, out);
-    fprintf(out, "set xlabel 'pipeline stage'\nset ylabel 'memory per accelerator (GiB)'\n");
-    fprintf(out, "set xrange [-0.6:%d.6]\nset yrange [0:%.9g]\n", n - 1, 1.14 * top_gib);
-    fprintf(out, "set xtics %d scale 0\nset grid y back lc rgb '%s' lt 1 dt 1 lw 0.8\nset bmargin 6.5\n", n > 32 ? (n + 15) / 16 : 1,
-            chart_light_grey);
+    double beside = n < STAGES_WIDE ? 0.5 * (STAGES_WIDE - n) : 0; /* keeps few bars slim */
+    fprintf(out, "set xlabel 'pipeline stage%s\nset ylabel 'memory per accelerator (GiB)'\n", n <= STAGES_NAMED ? " and its total (GiB)' offset 0,-1" : "'");
+    fprintf(out, "set xrange [%.9g:%.9g]\nset yrange [0:%.9g]\n", -0.6 - beside, n - 0.4 + beside, 1.14 * top_gib);
+    fprintf(out, "set xtics %d scale 0\nset grid y back lc rgb '%s' lt 1 dt 1 lw 0.8\nset bmargin %s\n",
+            n > STAGES_NAMED ? (n + 15) / 16 : 1, chart_light_grey, n <= STAGES_NAMED ? "7.5" : "6.5");
     if (limit_gib > 0)
         fprintf(out,
                 "set arrow from graph 0,first %.9g to graph 1,first %.9g nohead dt 2 lw 1.5 lc rgb '%s' front\n"
@@ -230,8 +231,10 @@ int plan_chart_memory(const char *path, const char *title, const struct predicti
     for (int part = 0; part < MEMORY_PARTS; part++)
         if (largest_bytes(p, part) > smallest_share * highest)
             put_boxes(out, FIRST, FIRST + part, &memory_styles[part], 'y');
-    if (n <= 24)
-        fprintf(out, "  data using ($0):%d:(sprintf('%%.1f', column(%d))) with labels offset 0,0.6 notitle\n", TOTAL, TOTAL);
+    if (n <= STAGES_NAMED)
+        fprintf(out, "  data using ($0):(NaN):xticlabels(sprintf(\"%%s\\n%%.1f\", stringcolumn(1), column(%d))) with points notitle\n", TOTAL);
+    else
+        fputs("  NaN notitle\n", out);
     return finish(path, 1200, 600, &data, &script, err);
 }
 
@@ -309,7 +312,7 @@ int plan_chart_pareto(const char *path, const char *title, const struct predicti
     fputs(common_script, out);
     fprintf(out, "set xlabel 'peak memory per accelerator (GiB)'\nset ylabel 'time per step (%s)'\n", unit_s < 1 ? "ms" : "s");
     fprintf(out, "set xrange [0:%.9g]\nset offsets graph 0, graph 0, graph 0.08, graph 0.04\n",
-            1.25 * (limit_bytes > most_bytes ? limit_bytes : most_bytes) / UNIT_GIB);
+            1.1 * (limit_bytes > most_bytes ? limit_bytes : most_bytes) / UNIT_GIB);
     fprintf(out, "set grid back lc rgb '%s' lt 1 dt 1 lw 0.8\nset bmargin 6\n", chart_light_grey);
     if (limit_bytes > 0)
         fprintf(out,
@@ -322,6 +325,7 @@ int plan_chart_pareto(const char *path, const char *title, const struct predicti
         fprintf(out, "  data index 1 using 1:2 with points pt 7 ps 0.7 lc rgb '%s' title 'beaten by another plan', \\\n", chart_grey);
     fprintf(out, "  data index 0 using 1:2 with linespoints pt 7 ps 1 lw 1.5 lc rgb '%s' title 'beaten by none', \\\n",
             chart_palette[CHART_BLUE]);
-    fprintf(out, "  data index 0 using 1:2:4 with labels left offset 0.8,0.5 font ',11' notitle\n");
+    /* Left of and below the front there is nothing, by its nature: room for the names. */
+    fprintf(out, "  data index 0 using 1:2:4 with labels right offset -0.8,-0.5 font ',11' notitle\n");
     return finish(path, 1200, 600, &data, &script, err);
 }
