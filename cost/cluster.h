@@ -61,7 +61,9 @@ struct span {
     int groups_per_node;    /* instances that use the NICs of its weakest node at the same time; 1 inside a node */
     bool crosses_leaf;
     int node_group;         /* index of the node group that bounds it (slowest link) */
-    double nic_bytes_per_s; /* NIC rate that one instance can use per node: line * ranks_per_node/accelerators_per_node, after sharing and oversubscription */
+    double nic_bytes_per_s; /* NIC rate that one instance can use per node: line * ranks_per_node/accelerators_per_node, after
+                               sharing; leaves share their uplinks, which a ring or tree crosses once per leaf */
+    double spread_bytes_per_s; /* the same when every node sends to all others evenly (all-to-all): more of it crosses leaves */
     double line_bytes_per_s; /* the whole node's line */
 };
 
