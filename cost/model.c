@@ -134,6 +134,7 @@ static void take_defaults(struct model_reader *reader)
     take_default(reader, N_KV_HEADS, f->kv_heads);
     take_default(reader, N_HEAD_DIM, f->head_dim);
     take_default(reader, N_VOCAB, f->vocab);
+    reader->positions_assumed = table && reader->number[N_POSITIONS] == ABSENT;
     if (table)
         take_default(reader, N_POSITIONS, f->positions);
 }
@@ -224,6 +225,7 @@ static void read_positions(const struct model_reader *reader, struct model *mode
     }
     if (model->alibi)
         model->learned_positions = false;
+    model->positions_assumed = reader->positions_assumed;
     model->max_positions = reader->number[N_POSITIONS] != ABSENT ? reader->number[N_POSITIONS] : 0;
     model->position_rows = model->learned_positions ? model->max_positions + reader->family->position_extra : 0;
 }

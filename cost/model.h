@@ -44,6 +44,7 @@ struct model {
     bool attention_gate;          /* an output gate projection in attention (doubles q) */
     bool learned_positions;       /* position table of max_positions x hidden */
     int64_t position_rows;        /* rows of that table (OPT has 2 more than positions) */
+    bool positions_assumed;       /* the file does not state the table's length: a longer sequence means a longer table */
     bool embedding_norm;          /* a norm right after the embedding (BLOOM) */
     bool alibi;
     bool tied;                    /* head shares the token embedding */

@@ -95,6 +95,7 @@ struct model_reader {
     struct err *warn, *err;
     const struct model_family *family;
     bool assumed;              /* family is a guess */
+    bool positions_assumed;    /* the position table has the family's default length */
     int64_t number[NUMBERS];   /* ABSENT = not there */
     int flag[FLAGS];           /* ABSENT, 0, 1 */
     bool reported[NUMBERS];    /* misspelled or wrong: not missing as well */

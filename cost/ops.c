@@ -320,7 +320,7 @@ double ops_shard_embedding(const struct model *model, const struct plan *plan)
 {
     double rows = ops_vocab_per_rank(model, plan);
     if (model->learned_positions)
-        rows += (double)model->position_rows;
+        rows += (double)(model->positions_assumed && plan->seq_len > model->position_rows ? plan->seq_len : model->position_rows);
     return rows * (double)model->hidden;
 }
 

@@ -100,7 +100,7 @@ static uint32_t broken_sequence(const struct plan *plan, const struct model *mod
            bit_if(plan->seq_len % plan_sequence_unit(plan) != 0, RULE_SEQ_SP_CP) |
            bit_if(ulysses && heads, RULE_CP_HEADS) |
            bit_if(replicated && !plan_stack_is(plan, "deepspeed"), RULE_EP_SP) |
-           bit_if(model->learned_positions && model->max_positions > 0 && plan->seq_len > model->max_positions,
+           bit_if(model->learned_positions && !model->positions_assumed && model->max_positions > 0 && plan->seq_len > model->max_positions,
                   RULE_SEQ_MODEL);
 }
 

@@ -1,0 +1,166 @@
+/* The search: same answer for any number of threads and without bounds; the
+ * answer agrees with the launch rules, the memory limit and predict. */
+#include "tests/unit/test.h"
+
+#include "cost/base/err.h"
+#include "cost/base/json.h"
+#include "cost/profile.h"
+#include "sim/inputs.h"
+#include "sim/search.h"
+
+static struct inputs in;
+
+static void load(const char *model, const char *hw)
+{
+    struct err err = {0};
+    struct json *root = NULL;
+    char path[TEST_PATH_MAX];
+    struct profile *profile = in.profile;
+    if (!profile && profile_open(NULL, &profile, &err) < 0) {
+        printf("%s\n", err.text);
+        exit(1);
+    }
+    memset(&in, 0, sizeof in);
+    in.profile = profile;
+    CHECK_INT(model_load(test_source_path(path, model), &in.model, &in.warnings, &err), 0);
+    CHECK_INT(json_parse(hw, strlen(hw), "hw.json", &root, &err), 0);
+    CHECK_INT(cluster_parse(root, "hw.json", profile, &in.cluster, &in.warnings, &err), 0);
+    json_free(root);
+    in.question = (struct question){.model = &in.model, .cluster = &in.cluster, .profile = profile, .stacks = in.stacks,
+                                    .memory_limit_bytes = in.cluster.accelerator.memory_bytes * in.cluster.usable_memory};
+    CHECK_INT(inputs_add_stack(&in, "megatron", &err), 0);
+    CHECK_STR(err.text, "");
+}
+
+static void same_answer(const struct search_options *a, const struct search_options *b)
+{
+    struct search_result x, y;
+    struct err err = {0};
+    CHECK_INT(search_run(&in.question, a, &x, &err), 0);
+    CHECK_INT(search_run(&in.question, b, &y, &err), 0);
+    CHECK_INT(x.n, y.n);
+    for (int i = 0; i < x.n && i < y.n; i++) {
+        CHECK_INT(plan_compare(&x.plans[i].plan, &y.plans[i].plan), 0);
+        CHECK(memcmp(&x.plans[i].step_time_s, &y.plans[i].step_time_s, sizeof(double)) == 0);
+    }
+    search_release(&x);
+    search_release(&y);
+}
+
+static void test_threads_and_bounds(void)
+{
+    load("hwprofiles/models/llama-3.1-8b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 4}");
+    struct search_options one, three, all;
+    search_defaults(&one);
+    one.base.global_batch = 128;
+    one.base.seq_len = 8192;
+    three = all = one;
+    three.threads = 3;
+    all.exhaustive = true;
+    same_answer(&one, &three);
+    same_answer(&one, &all);
+    load("hwprofiles/models/qwen3-30b-a3b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 2}");
+    same_answer(&one, &three);
+    same_answer(&one, &all);
+    one.objective = three.objective = OBJECTIVE_MEMORY;
+    same_answer(&one, &three);
+}
+
+/* Every plan of the answer keeps the rules and fits; predict says the same of it. */
+static void test_answer_holds(void)
+{
+    struct search_options o;
+    struct search_result r;
+    struct err err = {0};
+    static struct prediction p;
+    load("hwprofiles/models/llama-3.1-70b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 8}");
+    search_defaults(&o);
+    o.base.global_batch = 256;
+    o.base.seq_len = 4096;
+    CHECK_INT(search_run(&in.question, &o, &r, &err), 0);
+    CHECK_INT(r.n, 10);
+    int64_t rejected = 0;
+    for (int i = 0; i < REASONS; i++)
+        rejected += r.rejected[i];
+    CHECK_INT(r.candidates, rejected + r.feasible);
+    for (int i = 0; i < r.n; i++) {
+        CHECK_INT(plan_broken_rules(&r.plans[i].plan, &in.model, &in.cluster), 0);
+        CHECK(r.plans[i].peak_bytes <= in.question.memory_limit_bytes);
+        CHECK_INT(predict_plan(&in.question, &r.plans[i].plan, &p, &err), 0);
+        CHECK_DOUBLE(p.step_time_s, r.plans[i].step_time_s, 1e-12);
+        double sum = 0;
+        for (int part = 0; part < TIME_PARTS; part++)
+            sum += p.time_s[part];
+        CHECK_DOUBLE(sum, p.step_time_s, 1e-9);
+        CHECK(i == 0 || r.plans[i].step_time_s >= r.plans[i - 1].step_time_s);
+    }
+    search_release(&r);
+}
+
+static void test_nothing_fits(void)
+{
+    struct search_options o;
+    struct search_result r;
+    struct err err = {0};
+    load("hwprofiles/models/llama-3.1-405b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 1}");
+    search_defaults(&o);
+    o.base.global_batch = 8;
+    o.base.seq_len = 4096;
+    CHECK_INT(search_run(&in.question, &o, &r, &err), 0);
+    CHECK_INT(r.n, 0);
+    CHECK(r.has_nearest);
+    CHECK(r.nearest.peak_bytes > in.question.memory_limit_bytes);
+    CHECK(r.rejected[REASON_MEMORY] > 0);
+    search_release(&r);
+}
+
+static int sum_layers(const uint16_t *layers, int chunks)
+{
+    int sum = 0;
+    for (int i = 0; i < chunks; i++)
+        sum += layers[i];
+    return sum;
+}
+
+static void test_split(void)
+{
+    uint16_t layers[PLAN_CHUNKS_MAX];
+    /* Llama-3 405B (Llama team 2024, section 3.3.2): 126 layers on 16 stages, first and last one fewer */
+    CHECK(search_balanced_split(126, 16, 0.01, 0.5, layers));
+    CHECK_INT(layers[0], 7);
+    CHECK_INT(layers[1], 8);
+    CHECK_INT(layers[15], 7);
+    CHECK_INT(sum_layers(layers, 16), 126);
+    for (int n = 2; n < 40; n++) {
+        for (int l = n; l < 130; l += 7) {
+            if (search_balanced_split(l, n, 0.3, 1.7, layers))
+                CHECK_INT(sum_layers(layers, n), l);
+        }
+    }
+}
+
+static void test_fix(void)
+{
+    struct search_options o;
+    struct err err = {0};
+    search_defaults(&o);
+    CHECK_INT(search_parse_fix("tp=8,zero=1,recompute=full,sp=on", &o.fix, &err), 0);
+    CHECK_INT(o.fix.tp, 8);
+    CHECK_INT(o.fix.zero, 1);
+    CHECK_INT(o.fix.recompute, RECOMPUTE_FULL);
+    CHECK_INT(o.fix.sequence_parallel, 1);
+    CHECK_INT(search_parse_fix("tpp=8,zero=9,pp", &o.fix, &err), -1);
+    CHECK_INT(err.count, 3);
+    CHECK_CONTAINS(err.text, "zero");
+}
+
+int main(void)
+{
+    test_split();
+    test_fix();
+    test_answer_holds();
+    test_threads_and_bounds();
+    test_nothing_fits();
+    profile_close(in.profile);
+    return test_report();
+}
