@@ -80,28 +80,33 @@ int schedule_emit(enum plan_schedule schedule, const struct schedule_request *re
     return s->emit(&resolved, arena, ret, err);
 }
 
-/* No schedule ends before the last rank has done all its work after the first forward has reached it. */
-static double lower_bound_s(const struct schedule *s, int pp, int micro_batches, const struct schedule_times *t)
+/* No schedule ends before the last rank has done all its work after the first forward has reached it; nor, with one
+ * chunk per rank, before the last stage has run all F and B and the last B has gone back to the first; nor before one
+ * micro-batch has gone through all stages and back. */
+static double lower_bound_s(const struct schedule *s, int pp, int vp, int micro_batches, const struct schedule_times *t)
 {
-    double fill_s = (pp - 1) * t->forward_s / (s->placement == PLACEMENT_BIDIR ? 2 : s->vp_default);
-    return micro_batches * schedule_unit_s(t) + fill_s;
+    bool bidir = s->placement == PLACEMENT_BIDIR;
+    double unit_s = schedule_unit_s(t), slot_s = t->slot_s > 0 && t->slot_s < unit_s ? t->slot_s : unit_s;
+    double work_s = micro_batches * (s->overlaps ? slot_s : unit_s); /* all of it in slots at best */
+    double fill_s = bidir ? 0 : (pp - 1) * t->forward_s / vp;
+    double rounds = vp == 1 && !s->overlaps ? pp + micro_batches - 1 : pp;
+    double chain_s = rounds * (t->forward_s + t->backward_s) + t->wgrad_s / (bidir ? 1 : vp);
+    return schedule_larger_s(work_s + fill_s, chain_s);
 }
 
 double schedule_makespan_s(enum plan_schedule schedule, int pp, int vp, int micro_batches, const struct schedule_times *times,
                            bool *ret_exact)
 {
     const struct schedule *s = schedule_of(schedule);
+    vp = vp ? vp : s->vp_default;
+    bool exact = s->makespan_s && (!s->exact || s->exact(pp, micro_batches, times));
     if (ret_exact)
-        *ret_exact = s->makespan_s && times->comm_s <= 0;
-    if (!s->makespan_s)
-        return lower_bound_s(s, pp, micro_batches, times);
-    return s->makespan_s(pp, vp ? vp : s->vp_default, micro_batches, times);
+        *ret_exact = exact && times->comm_s <= 0;
+    return exact ? s->makespan_s(pp, vp, micro_batches, times) : lower_bound_s(s, pp, vp, micro_batches, times);
 }
 
 int schedule_in_flight(enum plan_schedule schedule, int pp, int vp, int micro_batches, int group, int rank)
 {
     const struct schedule *s = schedule_of(schedule);
-    if (!s->in_flight)
-        return schedule_min(pp, micro_batches);
     return s->in_flight(pp, vp ? vp : s->vp_default, micro_batches, group, rank);
 }

@@ -58,6 +58,12 @@ static double makespan_s(int pp, int vp, int micro_batches, const struct schedul
     return micro_batches * schedule_unit_s(t) + (pp - 1) * (t->forward_s + t->backward_s - least_s) / vp;
 }
 
+static bool exact(int pp, int micro_batches, const struct schedule_times *times)
+{
+    (void)times;
+    return micro_batches >= pp;
+}
+
 static int in_flight(int pp, int vp, int micro_batches, int group, int rank)
 {
     (void)rank;
@@ -77,5 +83,6 @@ const struct schedule schedule_interleaved_zb = {
     .validate = schedule_check_group,
     .emit = emit,
     .makespan_s = makespan_s,
+    .exact = exact,
     .in_flight = in_flight,
 };

@@ -1,6 +1,6 @@
 /* 1F1B-V: 1F1B's ops (B and W joined) in a V, with two thirds of its activations.
  *
- * Claim: peak memory ceil((2P + 1) / 3) stages without splitting backwards, at 1F1B's bubble about.
+ * Claim: peak memory ceil((2P + 1) / 3) stages, without splitting backwards. No closed form of the makespan.
  *   every micro-batch repeats one pattern of six slots (F0, F1, and two slots for each backward); the pattern walks down
  *   and up the ranks slot by slot, with a pause of three slots after every third backward; the warm-up is then squeezed
  *   without raising the peak. The order does not depend on the costs.
@@ -171,8 +171,9 @@ static int emit(const struct schedule_request *request, struct arena *arena, str
 
 static int in_flight(int pp, int vp, int micro_batches, int group, int rank)
 {
-    (void)group, (void)rank;
-    return schedule_min(vp * ((2 * pp + 3) / 3), vp * micro_batches);
+    (void)vp, (void)group;
+    int filled = schedule_min(2 * micro_batches, micro_batches + 1 + 3 * rank / 2); /* with few micro-batches */
+    return schedule_min(filled, 2 * ((2 * pp + 3) / 3));
 }
 
 const struct schedule schedule_one_f_one_b_v = {

@@ -23,6 +23,13 @@ static inline double schedule_unit_s(const struct schedule_times *times)
     return times->forward_s + times->backward_s + times->wgrad_s;
 }
 
+/* F = B = W, but for rounding. */
+static inline bool schedule_is_unit(const struct schedule_times *t)
+{
+    double least_s = t->forward_s * (1 - 1e-12), most_s = t->forward_s * (1 + 1e-12);
+    return t->backward_s >= least_s && t->backward_s <= most_s && t->wgrad_s >= least_s && t->wgrad_s <= most_s;
+}
+
 static inline double schedule_larger_s(double a, double b) { return a > b ? a : b; }
 
 /* Interleaved: chunk and micro-batch of the k-th forward: groups of micro-batches, in a group chunk after chunk. The

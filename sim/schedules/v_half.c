@@ -4,7 +4,8 @@
  *   every micro-batch repeats one pattern 6 slots later; rank r starts F0 at 2r, F1 at 3P-2-r, B1 at 3P+I+2r-1, B0 at
  *   6P+I-2-r (I = 3 if P is even, else 0); W fills free slots; the ends are squeezed without raising the peak. The order
  *   does not depend on the costs.
- *   makespan at F = B = W = 1: M u + 1.5P - 3.5 (P even, from 4 on), M u + 1.5P - 2 (P odd); else a lower bound
+ *   makespan at F = B = W = 1, M >= 2P: M u + 1.5P - 3.5 (P even, from 4 on), M u + 1.5P - 2 (P odd, from 3 on)
+ *   in flight = 2 (floor(P/2) + 1) chunks on every rank
  * Source: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", arXiv:2405.15362, section 3.2, and the authors'
  * zbv_greedy.py.
  *
@@ -31,10 +32,22 @@ static int emit(const struct schedule_request *request, struct arena *arena, str
     return result;
 }
 
+static double makespan_s(int pp, int vp, int micro_batches, const struct schedule_times *times)
+{
+    (void)vp;
+    return micro_batches * schedule_unit_s(times) + (pp % 2 == 0 ? 1.5 * pp - 3.5 : 1.5 * pp - 2) * times->forward_s;
+}
+
+static bool exact(int pp, int micro_batches, const struct schedule_times *times)
+{
+    return schedule_is_unit(times) && pp > 2 && micro_batches >= 2 * pp;
+}
+
 static int in_flight(int pp, int vp, int micro_batches, int group, int rank)
 {
-    (void)group, (void)rank;
-    return schedule_min(vp * (pp / 2 + 1), vp * micro_batches);
+    (void)vp, (void)group;
+    int filled = schedule_min(2 * micro_batches, micro_batches + rank + 1); /* with few micro-batches */
+    return schedule_min(filled, 2 * (pp / 2 + 1));
 }
 
 const struct schedule schedule_v_half = {
@@ -46,5 +59,7 @@ const struct schedule schedule_v_half = {
     .splits_w = true,
     .weight_copies = 1,
     .emit = emit,
+    .makespan_s = makespan_s,
+    .exact = exact,
     .in_flight = in_flight,
 };

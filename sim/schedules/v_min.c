@@ -4,8 +4,9 @@
  *   every micro-batch repeats one pattern 6 slots later; rank r starts F0 at r, F1 at 2P-1-r, B1 at 2P+I+r, B0 at
  *   4P+I-1-r (I = 2 if 3 divides P, else 0); W fills free slots; the ends are squeezed without raising the peak. The
  *   order does not depend on the costs.
- *   makespan at F = B = W = 1: M u + 2P - 2.5, or M u + 2P - 3.5 if 3 divides P; else a lower bound. Every message is on
- *   the critical path: 4 to 5 hops per micro-batch.
+ *   makespan at F = B = W = 1, M >= 2P: M u + 2P - 2.5, or M u + 2P - 3.5 if 3 divides P. Every message is on the critical
+ *   path: 4 to 5 hops per micro-batch.
+ *   in flight = 2 floor((P + 4) / 3) chunks, on rank 0 one less if P mod 3 = 2
  * Source: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", arXiv:2405.15362, section 3.2, and the authors'
  * zbv_greedy.py.
  *
@@ -32,10 +33,23 @@ static int emit(const struct schedule_request *request, struct arena *arena, str
     return result;
 }
 
+static double makespan_s(int pp, int vp, int micro_batches, const struct schedule_times *times)
+{
+    (void)vp;
+    return micro_batches * schedule_unit_s(times) + (pp % 3 == 0 ? 2 * pp - 3.5 : 2 * pp - 2.5) * times->forward_s;
+}
+
+static bool exact(int pp, int micro_batches, const struct schedule_times *times)
+{
+    return schedule_is_unit(times) && pp > 1 && micro_batches >= 2 * pp;
+}
+
 static int in_flight(int pp, int vp, int micro_batches, int group, int rank)
 {
-    (void)group, (void)rank;
-    return schedule_min(vp * ((pp + 4) / 3), vp * micro_batches);
+    (void)vp, (void)group;
+    int filled = schedule_min(2 * micro_batches, micro_batches + rank + 1); /* with few micro-batches */
+    int most = 2 * ((pp + 4) / 3) - (pp % 3 == 2 && rank == 0);
+    return schedule_min(filled, most);
 }
 
 const struct schedule schedule_v_min = {
@@ -47,5 +61,7 @@ const struct schedule schedule_v_min = {
     .splits_w = true,
     .weight_copies = 1,
     .emit = emit,
+    .makespan_s = makespan_s,
+    .exact = exact,
     .in_flight = in_flight,
 };

@@ -1,14 +1,15 @@
 /* Automatic zero bubble: an order made for given costs and a given memory limit.
  *
- * Claim: the shortest span of any rank (first start to last end) that the heuristic of Qi et al. finds, for costs that
- * differ from stage to stage; then improved. No closed form. With a limit of P activations it has ZB-H1's memory, with
- * 2P it reaches zero span bubble at equal stages ("ZB1P", "ZB2P").
+ * Claim: a short span of every rank (first start to last end) for costs that may differ from stage to stage. No closed
+ * form. With a limit of P activations it has ZB-H1's memory, with 2P it reaches zero span bubble at equal stages ("ZB1P",
+ * "ZB2P").
  *   heuristic: warm-up with as many forwards as fit before the first B arrives, within the limit and fewer from rank to
  *   rank; then one F and one B per round; W's fill gaps of at least W, or are run when memory is full; best of 8 ways.
  *   in flight <= limit on every rank
  * Source: Qi et al. 2023, "Zero Bubble Pipeline Parallelism", arXiv:2401.10241, section 3.1, and the authors' zb.py (which
- * is this heuristic, not the ILP). Variants: "best" never gives a longer span or makespan than ZB-H1 where the limit
- * allows ZB-H1; "published" is the heuristic alone.
+ * is this heuristic, not the ILP). Variants: "published" is the heuristic alone. "best", the usual one, takes the best of
+ * it, ZB-H1 where the limit allows it, and two ways of dispatching; on small problems (3 P M <= 48) a branch and bound
+ * then finds the optimum. Best = shortest span, then shortest makespan, never a longer makespan than ZB-H1.
  *
  * drawing: pp=3 vp=1 m=4 F=1 B=1 W=1
  *   rank 0 | F0
@@ -42,30 +43,68 @@ static void set_up(struct zb_problem *problem, const struct schedule_request *re
         .cost = { request->forward_ticks ? request->forward_ticks : ones, request->backward_ticks ? request->backward_ticks : ones,
                   request->wgrad_ticks ? request->wgrad_ticks : ones },
         .mem = { (int64_t)mem_unit, -freed_by_b, freed_by_b - (int64_t)mem_unit },
-        .mem_limit = limit_of(request),
+        .mem_limit = limit_of(request), .makespan_limit = INT64_MAX,
     };
 }
 
 static struct zb_plan new_plan(const struct zb_problem *problem, struct arena *arena)
 {
-    return (struct zb_plan){ .kind = arena_array(arena, 3 * (size_t)problem->pp * (size_t)problem->micro_batches, 1) };
+    return (struct zb_plan){ .kind = arena_array(arena, 3 * (size_t)problem->pp * (size_t)problem->micro_batches, 1),
+                             .span = INT64_MAX };
+}
+
+static void take_better(const struct zb_problem *problem, struct zb_plan *best, struct zb_plan *candidate)
+{
+    if (!zb_better(problem, candidate, best))
+        return;
+    struct zb_plan previous = *best;
+    *best = *candidate;
+    *candidate = previous;
 }
 
 /* The shortest span of the eight ways; the first of equals, in the order of the original. */
-static int plan_published(const struct zb_problem *problem, struct arena *arena, struct zb_plan *best)
+static void plan_published(const struct zb_problem *problem, struct arena *arena, struct zb_plan *best)
 {
-    int found = -1;
     struct zb_plan plan = new_plan(problem, arena);
     for (int way = 7; way >= 0; way--) {
         struct zb_choices choices = { way & 4, way & 2, way & 1 };
-        if (zb_plan_make(problem, choices, arena, &plan) < 0 || (found == 0 && plan.span >= best->span))
-            continue;
-        struct zb_plan previous = *best;
-        *best = plan;
-        plan = previous;
-        found = 0;
+        if (zb_plan_make(problem, choices, arena, &plan) == 0 && plan.span < best->span)
+            take_better(problem, best, &plan);
     }
-    return found;
+}
+
+static struct zb_plan plan_zb_h1(const struct zb_problem *problem, struct arena *arena)
+{
+    struct zb_plan plan = new_plan(problem, arena);
+    int pp = problem->pp, m = problem->micro_batches;
+    uint8_t *kind = plan.kind;
+    for (int j = 0; j < pp; j++)
+        for (int x = 0; x < m + pp - 1; x++) {
+            int b = x - (pp - 1 - j), w = x - (pp - 1);
+            if (x < m)
+                *kind++ = OP_F;
+            if (b >= 0 && b < m)
+                *kind++ = OP_B;
+            if (w >= 0)
+                *kind++ = OP_W;
+        }
+    if (zb_plan_price(problem, arena, &plan) < 0)
+        plan.span = INT64_MAX;
+    return plan;
+}
+
+static void plan_best(struct zb_problem *problem, struct arena *arena, struct zb_plan *best)
+{
+    struct zb_plan plan = plan_zb_h1(problem, arena);
+    if (plan.span < INT64_MAX)
+        problem->makespan_limit = plan.makespan;
+    take_better(problem, best, &plan);
+    for (int patience = 0; patience < 2; patience++) {
+        plan = new_plan(problem, arena);
+        zb_plan_dispatch(problem, patience, arena, &plan);
+        take_better(problem, best, &plan);
+    }
+    zb_search(problem, best);
 }
 
 static int emit_plan(const struct zb_problem *problem, const struct zb_plan *plan, struct arena *arena, struct program *ret,
@@ -100,13 +139,20 @@ static int emit(const struct schedule_request *request, struct arena *arena, str
     struct zb_problem problem;
     set_up(&problem, request, &scratch);
     struct zb_plan plan = new_plan(&problem, &scratch);
-    int result = plan_published(&problem, &scratch, &plan);
-    if (result < 0)
-        err_add(err, "no order found within a memory limit of %g stage activations", request->memory_limit);
-    else
-        result = emit_plan(&problem, &plan, arena, ret, err);
+    plan_published(&problem, &scratch, &plan);
+    if (request->variant == BEST)
+        plan_best(&problem, &scratch, &plan);
+    int result = plan.span == INT64_MAX ? err_add(err, "the published heuristic finds no order with pp %d and %d micro-batches within "
+                                                       "its memory limit; the variant 'best' does", request->pp, request->micro_batches)
+                                        : emit_plan(&problem, &plan, arena, ret, err);
     arena_release(&scratch);
     return result;
+}
+
+static int in_flight(int pp, int vp, int micro_batches, int group, int rank)
+{
+    (void)vp, (void)group, (void)rank;
+    return schedule_min(pp, micro_batches);
 }
 
 const struct schedule schedule_zb_auto = {
@@ -120,4 +166,5 @@ const struct schedule schedule_zb_auto = {
     .weight_copies = 1,
     .validate = validate,
     .emit = emit,
+    .in_flight = in_flight,
 };

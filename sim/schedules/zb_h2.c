@@ -39,6 +39,12 @@ static double makespan_s(int pp, int vp, int micro_batches, const struct schedul
     return micro_batches * schedule_unit_s(t) + (pp - 1) * skew_s;
 }
 
+static bool exact(int pp, int micro_batches, const struct schedule_times *times)
+{
+    (void)times;
+    return micro_batches >= 2 * pp - 1;
+}
+
 static int in_flight(int pp, int vp, int micro_batches, int group, int rank)
 {
     (void)vp, (void)group, (void)rank;
@@ -55,5 +61,6 @@ const struct schedule schedule_zb_h2 = {
     .weight_copies = 1,
     .emit = emit,
     .makespan_s = makespan_s,
+    .exact = exact,
     .in_flight = in_flight,
 };

@@ -64,6 +64,15 @@ static void put(struct planner *p, int kind, int stage)
     p->plan->kind[(size_t)stage * 3 * (size_t)m + (size_t)index] = (uint8_t)kind;
 }
 
+static void measure(const struct planner *p)
+{
+    p->plan->span = p->plan->makespan = 0;
+    for (int j = 0; j < p->problem->pp; j++) {
+        p->plan->span = larger(p->plan->span, p->now[j] - p->first[j]);
+        p->plan->makespan = larger(p->plan->makespan, p->now[j]);
+    }
+}
+
 /* Warm-up: how many more forwards each stage runs before its first B, from the last stage up. */
 static void plan_warm_up(struct planner *p)
 {
@@ -159,8 +168,8 @@ static int run_round(struct planner *p)
         put(p, OP_F, j);
     }
     for (int j = q->pp - 1; j >= 0; j--) {
-        if (make_room(p, OP_B, j) < 0)
-            return -1;
+        if (p->done[OP_F][j] <= p->done[OP_B][j] || make_room(p, OP_B, j) < 0)
+            return -1; /* with few micro-batches a rank may have skipped the F */
         fill_gap(p, OP_B, j);
         while (j == 0 && p->done[OP_F][0] == q->micro_batches && has_w(p, 0))
             put(p, OP_W, 0);
@@ -179,13 +188,100 @@ int zb_plan_make(const struct zb_problem *problem, struct zb_choices choices, st
         run_warm_up(&p);
     for (int i = 1; i < problem->micro_batches && result == 0; i++)
         result = run_round(&p);
-    plan->span = plan->makespan = 0;
-    for (int j = 0; j < problem->pp && result == 0; j++) {
+    for (int j = 0; j < problem->pp && result == 0; j++)
         while (p.done[OP_W][j] < problem->micro_batches)
             put(&p, OP_W, j);
-        plan->span = larger(plan->span, p.now[j] - p.first[j]);
-        plan->makespan = larger(plan->makespan, p.now[j]);
-    }
+    measure(&p);
     arena_rewind(arena, mark);
     return result;
+}
+
+static bool may_run(const struct planner *p, int kind, int j)
+{
+    const struct zb_problem *q = p->problem;
+    int i = p->done[kind][j], from = kind == OP_F ? j - 1 : j + 1;
+    if (i >= q->micro_batches || (kind == OP_B && i >= p->done[OP_F][j]) || (kind == OP_W && i >= p->done[OP_B][j]) ||
+        (kind == OP_F && p->mem[j] + q->mem[OP_F] > q->mem_limit))
+        return false;
+    return kind == OP_W || from < 0 || from >= q->pp || p->done[kind][from] > i;
+}
+
+/* Runs every stage's list as far as its inputs are there, until nothing moves. */
+int zb_plan_price(const struct zb_problem *problem, struct arena *arena, struct zb_plan *plan)
+{
+    struct arena_mark mark = arena_mark(arena);
+    struct zb_plan copy = { .kind = arena_array(arena, 3 * (size_t)problem->pp * (size_t)problem->micro_batches, 1) };
+    struct planner p = { .problem = problem, .plan = &copy };
+    int n = 3 * problem->micro_batches, left = n * problem->pp, moved = 1;
+    int *at = arena_array(arena, (size_t)problem->pp, sizeof *at);
+    init_planner(&p, arena);
+    while (moved > 0) {
+        moved = 0;
+        for (int j = 0; j < problem->pp; j++)
+            for (; at[j] < n && may_run(&p, plan->kind[(size_t)j * (size_t)n + (size_t)at[j]], j); at[j]++, moved++)
+                put(&p, plan->kind[(size_t)j * (size_t)n + (size_t)at[j]], j);
+        left -= moved;
+    }
+    measure(&p);
+    plan->span = copy.span;
+    plan->makespan = copy.makespan;
+    arena_rewind(arena, mark);
+    return left == 0 ? 0 : -1;
+}
+
+bool zb_better(const struct zb_problem *problem, const struct zb_plan *a, const struct zb_plan *b)
+{
+    bool a_within = a->makespan <= problem->makespan_limit, b_within = b->makespan <= problem->makespan_limit;
+    if (a->span == INT64_MAX || b->span == INT64_MAX)
+        return a->span < b->span;
+    if (a_within != b_within)
+        return a_within;
+    return a->span != b->span ? a->span < b->span : a->makespan < b->makespan;
+}
+
+/* Start of a stage's next op of a kind; it may run. */
+static int64_t start_of(const struct planner *p, int kind, int j)
+{
+    return larger(p->now[j], arrival(p, kind, j));
+}
+
+/* The op that the stage would run next and when; INT64_MAX = nothing can run. */
+static int64_t dispatch_one(const struct planner *p, bool patience, int j, int *ret_kind)
+{
+    static const int preferred[] = { OP_B, OP_F, OP_W };
+    int64_t until = INT64_MAX, start = INT64_MAX;
+    for (int kind = OP_F; kind <= OP_W; kind++)
+        if (may_run(p, kind, j)) {
+            int64_t first = start_of(p, kind, j), limit = patience ? first + cost_of(p, kind, j) : first + 1;
+            until = limit < until ? limit : until;
+        }
+    for (int k = 0; k < 3 && start == INT64_MAX; k++)
+        if (may_run(p, preferred[k], j) && start_of(p, preferred[k], j) < until) {
+            *ret_kind = preferred[k];
+            start = start_of(p, preferred[k], j);
+        }
+    return start;
+}
+
+void zb_plan_dispatch(const struct zb_problem *problem, bool patience, struct arena *arena, struct zb_plan *plan)
+{
+    struct arena_mark mark = arena_mark(arena);
+    struct planner p = { .problem = problem, .plan = plan };
+    init_planner(&p, arena);
+    for (int left = 3 * problem->micro_batches * problem->pp; left > 0; left--) {
+        int64_t first = INT64_MAX;
+        int stage = 0, kind = OP_F, chosen = OP_F;
+        for (int j = 0; j < problem->pp; j++) {
+            int64_t start = dispatch_one(&p, patience, j, &kind);
+            if (start < first) {
+                first = start;
+                stage = j;
+                chosen = kind;
+            }
+        }
+        assert(first < INT64_MAX); /* with room for one activation the oldest micro-batch can always go on */
+        put(&p, chosen, stage);
+    }
+    measure(&p);
+    arena_rewind(arena, mark);
 }

@@ -17,6 +17,7 @@ struct zb_problem {
     int64_t comm;
     int64_t mem[3]; /* what F, B and W add: F > 0, B <= 0, W <= 0, sum 0 */
     int64_t mem_limit;
+    int64_t makespan_limit; /* of zb_better; INT64_MAX = none */
 };
 
 /* The three yes-or-no choices of the heuristic. */
@@ -34,7 +35,20 @@ struct zb_plan {
 
 /* 0, or -1 when the memory limit does not allow it. plan->kind must have room. */
 int zb_plan_make(const struct zb_problem *problem, struct zb_choices choices, struct arena *arena, struct zb_plan *plan);
-/* span and makespan of plan->kind; -1 when it deadlocks or breaks the memory limit. */
+/* span and makespan of plan->kind, or -1 when it deadlocks or breaks the memory limit. */
 int zb_plan_price(const struct zb_problem *problem, struct arena *arena, struct zb_plan *plan);
+
+/* Plans with span = INT64_MAX are none. A shorter span is better, then a shorter makespan; but one beyond the makespan
+ * limit is worse than one within. */
+bool zb_better(const struct zb_problem *problem, const struct zb_plan *a, const struct zb_plan *b);
+
+/* Dispatching: every rank, when free, runs B before F before W among what could start first; with patience it waits for
+ * a B or F that would start before a W has ended. Always finds a plan. */
+void zb_plan_dispatch(const struct zb_problem *problem, bool patience, struct arena *arena, struct zb_plan *plan);
+
+/* Small problems: replaces the plan by the best there is (zb_search.c). True: proven; false: the problem is too large,
+ * or the search was cut short. */
+bool zb_search(const struct zb_problem *problem, struct zb_plan *plan);
+enum { ZB_SEARCH_RANKS_MAX = 8, ZB_SEARCH_OPS_MAX = 30, ZB_SEARCH_TOTAL_MAX = 48 };
 
 #endif

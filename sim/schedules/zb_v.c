@@ -4,8 +4,8 @@
  *   chunk 0 = stage r, chunk 1 = stage 2P-1-r, and with n = max(2P - 1, M) micro-batches on rank r:
  *   2(P-r)-1 F0; r (F1, F0); P-r (F1, B1, W1); then, while forwards remain, [F0], B0, W0, F1, B1, W1;
  *   r (B0, B1); P-r (B0, W0); all W1 that are left, then all W0. Micro-batches from M on are left out.
- *   makespan = M u + (P - 1) F / 2 at F = B = W and M >= 2P - 1, u = F + B + W; else a lower bound
- *   in flight = min(2P, 2M) chunks on every rank
+ *   makespan = M u + (P - 1) F / 2 at F = B = W and M >= 2P - 1, u = F + B + W
+ *   in flight = min(2P, 2M, M + r + 1) chunks
  * Source: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", arXiv:2405.15362 (ZB-V); as in the authors'
  * hand-made order and PyTorch's ScheduleZBVZeroBubble. The zero holds at F = B = W only.
  *
@@ -78,10 +78,22 @@ static int emit(const struct schedule_request *request, struct arena *arena, str
     return 0;
 }
 
+static double makespan_s(int pp, int vp, int micro_batches, const struct schedule_times *times)
+{
+    (void)vp;
+    return micro_batches * schedule_unit_s(times) + (pp - 1) * times->forward_s / 2;
+}
+
+static bool exact(int pp, int micro_batches, const struct schedule_times *times)
+{
+    return schedule_is_unit(times) && micro_batches >= 2 * pp - 1;
+}
+
 static int in_flight(int pp, int vp, int micro_batches, int group, int rank)
 {
-    (void)vp, (void)group, (void)rank;
-    return schedule_min(2 * pp, 2 * micro_batches);
+    (void)vp, (void)group;
+    int filled = schedule_min(2 * micro_batches, micro_batches + rank + 1); /* with few micro-batches */
+    return schedule_min(filled, 2 * pp);
 }
 
 const struct schedule schedule_zb_v = {
@@ -93,5 +105,7 @@ const struct schedule schedule_zb_v = {
     .splits_w = true,
     .weight_copies = 1,
     .emit = emit,
+    .makespan_s = makespan_s,
+    .exact = exact,
     .in_flight = in_flight,
 };

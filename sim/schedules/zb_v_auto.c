@@ -7,16 +7,22 @@
  *   for each, retries that may idle as long as the try before did.
  *   in flight <= 2 limit chunks on every rank
  * Source: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", arXiv:2405.15362, and the authors' zbv.py.
+ * Variants: "published" is the heuristic alone, which finds nothing at some costs and limits; "best", the usual one, is the
+ * shortest span (then makespan) of it and of the fixed orders that the limit allows: ZB-V, V-Half, V-Min.
  *
  * drawing: pp=2 vp=2 m=3 F=1 B=1 W=1
  *   rank 0 | F0a
  */
 #include "cost/base/arena.h"
 #include "cost/base/err.h"
+#include "sim/engine.h"
 #include "sim/schedules/schedules.h"
+#include "sim/timeline.h"
 
 #include <math.h>
-#include <string.h>
+
+enum { BEST, PUBLISHED };
+static const char *const variants[] = { "best", "published", NULL };
 
 /* A micro-batch's way through a rank: forward of chunk 0 from the rank above, of chunk 1 from below, backward of chunk 1
  * from above, of chunk 0 from below. */
@@ -337,34 +343,94 @@ static int validate(const struct schedule_request *request, struct err *err)
     return 0;
 }
 
-static int emit(const struct schedule_request *request, struct arena *arena, struct program *ret, struct err *err)
+static int emit_published(const struct v_problem *problem, struct arena *arena, struct program *ret, struct err *err)
 {
     struct arena scratch = { 0 };
-    struct v_problem problem;
     struct v_try best;
-    int m = request->micro_batches;
-    set_up(&problem, request, &scratch);
-    int result = plan(&problem, &scratch, &best);
-    if (result < 0)
-        err_add(err, "no order found within a memory limit of %g stage activations; a limit of %d is always enough",
-                request->memory_limit, request->pp);
-    else
-        result = program_init(ret, arena, PLACEMENT_V, request->pp, 2, 0, m, 6 * (int64_t)m, err);
-    for (int r = 0; result == 0 && r < request->pp; r++)
+    int m = problem->micro_batches, result = plan(problem, &scratch, &best);
+    if (result == 0)
+        result = program_init(ret, arena, PLACEMENT_V, problem->pp, 2, 0, m, 6 * (int64_t)m, err);
+    for (int r = 0; result == 0 && r < problem->pp; r++)
         for (int i = 0; i < best.n_ops[r]; i++)
             program_push(ret, r, best.ops[(size_t)r * 6 * (size_t)m + (size_t)i]);
     arena_release(&scratch);
     return result;
 }
 
+/* Takes the candidate when it fits the memory limit and is better than what is there; both belong to the same arena. */
+static void take_better(const struct v_problem *problem, struct program *best, struct timeline *best_timeline,
+                        const struct program *candidate, struct arena *arena)
+{
+    struct timeline timeline;
+    size_t stages = 2 * (size_t)problem->pp;
+    int64_t *costs = arena_array(arena, 3 * stages, sizeof *costs);
+    for (size_t s = 0; s < stages; s++) {
+        costs[s] = problem->comm;
+        costs[stages + s] = problem->mem[OP_F];
+        costs[2 * stages + s] = -problem->mem[OP_B];
+    }
+    struct engine_costs engine = { .forward_ps = problem->cost[OP_F], .backward_ps = problem->cost[OP_B],
+                                   .wgrad_ps = problem->cost[OP_W], .p2p_ps = costs, .act_bytes = costs + stages,
+                                   .act_b_bytes = costs + 2 * stages };
+    if (engine_run(candidate, &engine, arena, &timeline, NULL) < 0 || timeline_peak_bytes(&timeline, NULL) > problem->mem_limit)
+        return;
+    if (best->ops && (timeline.span_ps > best_timeline->span_ps ||
+                      (timeline.span_ps == best_timeline->span_ps && timeline.makespan_ps >= best_timeline->makespan_ps)))
+        return;
+    *best = *candidate;
+    *best_timeline = timeline;
+}
+
+static int emit_best(const struct v_problem *problem, const struct schedule_request *request, struct arena *arena,
+                     struct program *ret, struct err *err)
+{
+    static const struct schedule *const fixed[] = { &schedule_zb_v, &schedule_v_half, &schedule_v_min };
+    struct program best = { 0 }, candidate;
+    struct timeline timeline = { 0 };
+    if (emit_published(problem, arena, &candidate, err) == 0)
+        take_better(problem, &best, &timeline, &candidate, arena);
+    struct schedule_request plain = { .pp = request->pp, .vp = 2, .micro_batches = request->micro_batches };
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        if (fixed[i]->emit(&plain, arena, &candidate, err) == 0)
+            take_better(problem, &best, &timeline, &candidate, arena);
+    if (!best.ops)
+        return -1;
+    *ret = best;
+    return 0;
+}
+
+static int emit(const struct schedule_request *request, struct arena *arena, struct program *ret, struct err *err)
+{
+    struct arena scratch = { 0 };
+    struct v_problem problem;
+    set_up(&problem, request, &scratch);
+    bool published = request->variant == PUBLISHED;
+    int result = published ? emit_published(&problem, arena, ret, err) : emit_best(&problem, request, arena, ret, err);
+    if (result < 0)
+        err_add(err, "no order found within a memory limit of %g stage activations; nearest valid: %d%s",
+                request->memory_limit > 0 ? request->memory_limit : request->pp,
+                published ? request->pp : schedule_min(request->micro_batches, (request->pp + 4) / 3),
+                published ? " with the variant 'best'" : "");
+    arena_release(&scratch);
+    return result;
+}
+
+static int in_flight(int pp, int vp, int micro_batches, int group, int rank)
+{
+    (void)vp, (void)group, (void)rank;
+    return schedule_min(2 * pp, 2 * micro_batches);
+}
+
 const struct schedule schedule_zb_v_auto = {
     .name = "zb-v-auto",
     .title = "automatic ZB-V",
     .cite = "Qi et al. 2024, arXiv:2405.15362",
+    .variants = variants,
     .placement = PLACEMENT_V,
     .vp_min = 2, .vp_max = 2, .vp_default = 2,
     .splits_w = true,
     .weight_copies = 1,
     .validate = validate,
     .emit = emit,
+    .in_flight = in_flight,
 };

@@ -29,7 +29,7 @@ static const struct original { const char *prefix; enum plan_schedule schedule; 
     { "zbauto__", SCHEDULE_ZB_AUTO, "published" },
     { "zbauto_unbounded__", SCHEDULE_ZB_AUTO, "published" },
     { "izb__", SCHEDULE_INTERLEAVED_ZB, NULL },
-    { "zbv__", SCHEDULE_ZB_V_AUTO, NULL },
+    { "zbv__", SCHEDULE_ZB_V_AUTO, "published" },
     { "zbv_hand__", SCHEDULE_ZB_V, NULL },
     { "vhalf__", SCHEDULE_V_HALF, NULL },
     { "vmin__", SCHEDULE_V_MIN, NULL },
