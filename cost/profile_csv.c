@@ -185,13 +185,15 @@ static void print_cell(const char *text, FILE *out)
     putc('"', out);
 }
 
-/* The shortest text that reads back as the same number. */
+/* The shortest text that reads back as the same number; no exponent for 450. */
 static void print_number(double value, FILE *out)
 {
     char text[40];
     if (isnan(value))
         return;
-    for (int digits = 1; digits <= 17; digits++) {
+    double magnitude = floor(log10(fabs(value))) + 1; /* digits before the point; -inf for 0 */
+    int least = magnitude > 1 && magnitude <= 15 ? (int)magnitude : 1;
+    for (int digits = least; digits <= 17; digits++) {
         snprintf(text, sizeof(text), "%.*g", digits, value);
         double back = strtod(text, NULL);
         if (!(back < value) && !(back > value))

@@ -91,10 +91,9 @@ static void list_columns(const struct place *place, char *buffer, size_t size)
         used += (size_t)snprintf(buffer + used, size - used, "%s, ", place->column[i]);
 }
 
-/* One sentence for what SQLite says. */
-static int store_error(const char *path, sqlite3 *db, int code, struct err *err)
+static int say_error(const char *path, sqlite3 *db, int code, struct err *err)
 {
-    switch (code & 0xff) {
+    switch (code) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return err_add(err, "profile '%s' is locked by another program (waited %d s); try again when it has finished", path,
@@ -115,6 +114,24 @@ static int store_error(const char *path, sqlite3 *db, int code, struct err *err)
     default:
         return err_add(err, "profile '%s': %s; expected a profile of schema version %d", path, sqlite3_errmsg(db),
                        PROFILE_SCHEMA_VERSION);
+    }
+}
+
+/* One sentence for what SQLite says; returns PROFILE_STORE_MACHINE when the file's content is not to blame. */
+static int store_error(const char *path, sqlite3 *db, int code, struct err *err)
+{
+    say_error(path, db, code & 0xff, err);
+    switch (code & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_FULL:
+    case SQLITE_IOERR:
+    case SQLITE_NOMEM:
+        return PROFILE_STORE_MACHINE;
+    default:
+        return -1;
     }
 }
 
@@ -449,7 +466,7 @@ int profile_store_write(const char *path, const struct profile_rows *rows, const
     if (fresh)
         close(fd);
     else if (errno != EEXIST)
-        return err_add(err, "profile '%s' cannot be created: %s", path, strerror(errno));
+        return err_add(err, "profile '%s' cannot be created: %s", path, strerror(errno)), PROFILE_STORE_MACHINE;
     else if (check_file(path, err) != 0)
         return -1;
     int code = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);

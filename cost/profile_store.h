@@ -15,6 +15,8 @@ struct err;
 
 enum { PROFILE_SCHEMA_VERSION = 1, PROFILE_APPLICATION_ID = 0x706c7370 /* "plsp" */ };
 
+enum { PROFILE_STORE_MACHINE = -2 }; /* returned when the file is locked, read-only, or the disk is full */
+
 /* Appends the rows of `path`; they are checked one by one, all problems together. */
 int profile_store_load(const char *path, struct profile_rows *rows, struct err *err);
 

@@ -19,6 +19,7 @@ static const struct command commands[] = {
     {"predict", cmd_predict, "step time, memory and where both go, of one plan"},
     {"explain", cmd_explain, "what bounds a plan, and why another one is slower"},
     {"model", cmd_model, "parameters and FLOPs of a config.json"},
+    {"profile", cmd_profile, "what is known of accelerators, links, networks and stacks"},
     {"chart", cmd_chart, "pictures of what predict and search found"},
 };
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
