@@ -48,14 +48,17 @@ static void find_language_model(struct model_reader *reader)
 
 static void warn_not_counted(const struct model_reader *reader)
 {
-    static const struct { const char *key, *what; } towers[] = {
-        {"vision_config", "vision tower"}, {"visual", "vision tower"},      {"vit_config", "vision tower"}, {"audio_config", "audio tower"},
-        {"speech_config", "audio tower"},  {"talker_config", "speech head"}, {"aligner_config", "aligner"},  {"projector_config", "projector"},
+    static const struct {
+        const char *key, *what;
+    } towers[] = {
+        {"vision_config", "vision tower"}, {"visual", "vision tower"},        {"vit_config", "vision tower"},
+        {"audio_config", "audio tower"},   {"speech_config", "audio tower"},  {"talker_config", "speech head"},
+        {"aligner_config", "aligner"},     {"projector_config", "projector"},
     };
     for (size_t i = 0; i < sizeof(towers) / sizeof(towers[0]); i++) {
         if (json_has(reader->root.node, towers[i].key) || json_has(reader->at.node, towers[i].key))
-            err_add(reader->warn, "file '%s': the %s ('%s') is not counted, only the language model is", reader->root.file, towers[i].what,
-                    towers[i].key);
+            err_add(reader->warn, "file '%s': the %s ('%s') is not counted, only the language model is",
+                    reader->root.file, towers[i].what, towers[i].key);
     }
     const struct json *quantization = json_get(reader->root.node, "quantization_config");
     if (quantization == NULL || json_type(quantization) == JSON_NULL)
@@ -63,7 +66,8 @@ static void warn_not_counted(const struct model_reader *reader)
     if (quantization == NULL || json_type(quantization) == JSON_NULL)
         return;
     const char *method = json_text(json_get(quantization, "quant_method"));
-    err_add(reader->warn, "file '%s': quantization_config%s%.32s%s is ignored: training weights take the precision of the plan",
+    err_add(reader->warn,
+            "file '%s': quantization_config%s%.32s%s is ignored: training weights take the precision of the plan",
             reader->root.file, method != NULL ? " (" : "", method != NULL ? method : "", method != NULL ? ")" : "");
 }
 
@@ -85,10 +89,17 @@ static const char *read_architecture(const struct model_reader *reader)
     return first != NULL ? json_text(first) : NULL;
 }
 
+/* The same for words that only refine: of another type they say nothing. */
+static const char *find_text(const struct model_reader *reader, const char *key)
+{
+    const char *text = json_text(json_get(reader->at.node, key));
+    return text != NULL ? text : json_text(json_get(reader->root.node, key));
+}
+
 static const char *read_activation(const struct model_reader *reader)
 {
-    const char *text = read_text(reader, "hidden_act");
-    return text != NULL ? text : read_text(reader, "activation_function");
+    const char *text = find_text(reader, "hidden_act");
+    return text != NULL ? text : find_text(reader, "activation_function");
 }
 
 static int find_family(struct model_reader *reader, struct model *model)
@@ -110,10 +121,13 @@ static void warn_assumed(const struct model_reader *reader, const struct model *
 {
     if (!reader->assumed)
         return;
-    err_add(reader->warn, "file '%s': model_type '%s' is not known; read as %s, %s MLP, %s positions, %s biases, %s head", reader->at.file,
-            m->family, m->norm == MODEL_RMS_NORM ? "RMSNorm" : "LayerNorm", m->gated ? "gated" : "ungated",
-            m->alibi ? "ALiBi" : m->learned_positions ? "learned" : "rotary", m->qkv_bias || m->mlp_bias ? "with" : "no",
-            m->tied ? "tied" : "untied");
+    err_add(
+        reader->warn, "file '%s': model_type '%s' is not known; read as %s, %s MLP, %s positions, %s biases, %s head",
+        reader->at.file, m->family, m->norm == MODEL_RMS_NORM ? "RMSNorm" : "LayerNorm", m->gated ? "gated" : "ungated",
+        m->alibi               ? "ALiBi"
+        : m->learned_positions ? "learned"
+                               : "rotary",
+        m->qkv_bias || m->mlp_bias ? "with" : "no", m->tied ? "tied" : "untied");
 }
 
 /* What the family's own code takes where the file is silent, said aloud. */
@@ -122,8 +136,8 @@ static void take_default(struct model_reader *reader, enum model_number number, 
     if (value == 0 || reader->number[number] != ABSENT)
         return;
     reader->number[number] = value;
-    err_add(reader->warn, "file '%s': field '%s' is absent; %d taken, the default of %s", reader->at.file, model_number_name(number), value,
-            reader->family->name);
+    err_add(reader->warn, "file '%s': field '%s' is absent; %d taken, the default of %s", reader->at.file,
+            model_number_name(number), value, reader->family->name);
 }
 
 static void take_defaults(struct model_reader *reader)
@@ -207,7 +221,7 @@ static void read_biases(const struct model_reader *reader, struct model *model)
     model->head_bias = pick(flag[B_HEAD_BIAS], (traits & HEAD_BIAS) != 0);
     model->expert_bias = (traits & EXPERT_BIAS) != 0;
     bool balanced = (traits & ROUTER_BIAS) != 0;
-    const char *method = read_text(reader, "topk_method");
+    const char *method = find_text(reader, "topk_method");
     if (method != NULL)
         balanced = strcmp(method, "noaux_tc") == 0;
     model->router_bias = pick(flag[B_ROUTER_BIAS], balanced);
@@ -216,7 +230,7 @@ static void read_biases(const struct model_reader *reader, struct model *model)
 static void read_positions(const struct model_reader *reader, struct model *model)
 {
     uint32_t traits = reader->family->traits;
-    const char *kind = read_text(reader, "position_embedding_type");
+    const char *kind = find_text(reader, "position_embedding_type");
     model->alibi = pick(reader->flag[B_ALIBI], (traits & ALIBI) != 0);
     model->learned_positions = pick(reader->flag[B_LEARNED], (traits & LEARNED) != 0);
     if (kind != NULL) {
@@ -234,7 +248,7 @@ static void read_norms(const struct model_reader *reader, struct model *model)
 {
     uint32_t traits = reader->family->traits;
     const int *flag = reader->flag;
-    const char *norm = read_text(reader, "norm");
+    const char *norm = find_text(reader, "norm");
     model->norm = (traits & LAYER_NORM) != 0 ? MODEL_LAYER_NORM : MODEL_RMS_NORM;
     if (norm != NULL)
         model->norm = strstr(norm, "rms") != NULL ? MODEL_RMS_NORM : MODEL_LAYER_NORM;
@@ -253,7 +267,8 @@ static void read_mlp(const struct model_reader *reader, struct model *model)
 {
     uint32_t traits = reader->family->traits;
     const char *ffn_type = json_text(json_get(json_get(reader->at.node, "ffn_config"), "ffn_type"));
-    model->gated = pick(reader->flag[B_GATED], (traits & GATED) != 0 || (ffn_type != NULL && strcmp(ffn_type, "mptglu") == 0));
+    model->gated =
+        pick(reader->flag[B_GATED], (traits & GATED) != 0 || (ffn_type != NULL && strcmp(ffn_type, "mptglu") == 0));
     const int64_t *n = reader->number;
     model->experts = n[N_EXPERTS] != ABSENT ? n[N_EXPERTS] : 0;
     model->experts_per_token = model->experts > 0 ? n[N_TOP_K] : 0;
@@ -323,21 +338,31 @@ static void check_shapes(const struct model_reader *reader, const struct model *
     const char *file = reader->at.file;
     const int64_t *n = reader->number;
     if (!m->mla && n[N_HEAD_DIM] == ABSENT && m->heads > 0 && m->hidden > 0 && m->hidden % m->heads != 0)
-        err_add(err, "file '%s': num_attention_heads %" PRId64 " does not divide hidden_size %" PRId64 " and head_dim is not given", file,
-                m->heads, m->hidden);
+        err_add(err,
+                "file '%s': num_attention_heads %" PRId64 " does not divide hidden_size %" PRId64
+                " and head_dim is not given",
+                file, m->heads, m->hidden);
     if (m->heads > 0 && m->heads % m->kv_heads != 0)
-        err_add(err, "file '%s': num_key_value_heads %" PRId64 " does not divide num_attention_heads %" PRId64, file, m->kv_heads, m->heads);
+        err_add(err, "file '%s': num_key_value_heads %" PRId64 " does not divide num_attention_heads %" PRId64, file,
+                m->kv_heads, m->heads);
     if (m->experts > 0 && m->experts_per_token > m->experts)
-        err_add(err, "file '%s': num_experts_per_tok %" PRId64 " is more than num_experts %" PRId64, file, m->experts_per_token, m->experts);
+        err_add(err, "file '%s': num_experts_per_tok %" PRId64 " is more than num_experts %" PRId64, file,
+                m->experts_per_token, m->experts);
     if (m->experts > 0 && m->experts % m->n_group != 0)
-        err_add(err, "file '%s': n_group %" PRId64 " does not divide num_experts %" PRId64, file, m->n_group, m->experts);
+        err_add(err, "file '%s': n_group %" PRId64 " does not divide num_experts %" PRId64, file, m->n_group,
+                m->experts);
     if (m->experts > 0 && m->topk_group > m->n_group)
-        err_add(err, "file '%s': topk_group %" PRId64 " is more than n_group %" PRId64, file, m->topk_group, m->n_group);
+        err_add(err, "file '%s': topk_group %" PRId64 " is more than n_group %" PRId64, file, m->topk_group,
+                m->n_group);
     if (n[N_FIRST_DENSE] != ABSENT && m->layers > 0 && n[N_FIRST_DENSE] > m->layers)
-        err_add(err, "file '%s': first_k_dense_replace %" PRId64 " is more than num_hidden_layers %" PRId64, file, n[N_FIRST_DENSE], m->layers);
+        err_add(err, "file '%s': first_k_dense_replace %" PRId64 " is more than num_hidden_layers %" PRId64, file,
+                n[N_FIRST_DENSE], m->layers);
     if (n[N_EMBED_WIDTH] != ABSENT && n[N_EMBED_WIDTH] != m->hidden && m->hidden > 0)
-        err_add(err, "file '%s': not understood: an embedding of another width than hidden_size (field 'word_embed_proj_dim' is %" PRId64 ")",
-                file, n[N_EMBED_WIDTH]);
+        err_add(
+            err,
+            "file '%s': not understood: an embedding of another width than hidden_size (field 'word_embed_proj_dim' is %" PRId64
+            ")",
+            file, n[N_EMBED_WIDTH]);
     if (m->index_topk > 0 && m->index_head_dim <= 0)
         err_add(err, "file '%s': index_head_dim must be positive", file);
 }
@@ -351,8 +376,10 @@ static void check_experts(const struct model_reader *reader, const struct model 
         const char *key = json_key(child);
         bool number = json_type(child) == JSON_NUMBER && json_double(child) > 1;
         if (number && (strstr(key, "expert") != NULL || strncmp(key, "moe_", 4) == 0)) {
-            err_add(reader->err, "file '%s': field '%s' speaks of experts, but their number is not given (num_experts, num_local_experts, n_routed_experts)",
-                    reader->at.file, key);
+            err_add(
+                reader->err,
+                "file '%s': field '%s' speaks of experts, but their number is not given (num_experts, num_local_experts, n_routed_experts)",
+                reader->at.file, key);
             return;
         }
     }
@@ -362,7 +389,8 @@ static void check_widths(const struct model_reader *reader, const struct model *
 {
     for (int i = 0; i < model->n_kinds; i++) {
         if (model->kinds[i].ffn <= 0) {
-            err_add(reader->err, "file '%s': missing %s for the %s layers", reader->at.file, model->kinds[i].moe ? "moe_intermediate_size" : "intermediate_size",
+            err_add(reader->err, "file '%s': missing %s for the %s layers", reader->at.file,
+                    model->kinds[i].moe ? "moe_intermediate_size" : "intermediate_size",
                     model->kinds[i].moe ? "expert" : "dense");
             return;
         }
@@ -371,7 +399,8 @@ static void check_widths(const struct model_reader *reader, const struct model *
     double parameters = model_rough_parameters(model);
     if (!(parameters < parameters_max)) {
         snprintf(size, sizeof(size), "%.2g", parameters);
-        err_add(reader->err, "file '%s': the model would have about %s parameters; the limit is %.0e", reader->at.file, size, parameters_max);
+        err_add(reader->err, "file '%s': the model would have about %s parameters; the limit is %.0e", reader->at.file,
+                size, parameters_max);
     }
 }
 

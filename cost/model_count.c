@@ -85,7 +85,8 @@ void model_layer_parameters(const struct model *model, int kind, struct layer_pa
 
 static int64_t layer_total(const struct layer_parameters *p, int64_t experts)
 {
-    return p->attention_tp + p->attention_kv + p->attention_rep + p->mlp_tp + p->mlp_rep + p->router + p->norm + experts * p->expert;
+    return p->attention_tp + p->attention_kv + p->attention_rep + p->mlp_tp + p->mlp_rep + p->router + p->norm +
+           experts * p->expert;
 }
 
 static int last_kind(const struct model *model)
@@ -98,7 +99,8 @@ int64_t model_mtp_parameters(const struct model *model)
     struct layer_parameters p;
     model_layer_parameters(model, last_kind(model), &p);
     int64_t h = model->hidden;
-    return 2 * h * h + 3 * norm_parameters(model) + layer_total(&p, model->kinds[last_kind(model)].moe ? model->experts : 0);
+    return 2 * h * h + 3 * norm_parameters(model) +
+           layer_total(&p, model->kinds[last_kind(model)].moe ? model->experts : 0);
 }
 
 void model_count_parameters(const struct model *model, struct model_parameters *ret)
@@ -128,8 +130,10 @@ void model_count_parameters(const struct model *model, struct model_parameters *
 
 double model_rough_parameters(const struct model *model)
 {
-    double h = (double)model->hidden, heads = (double)model->heads, layers = (double)(model->layers + model->mtp_modules), widest = 0;
-    double latents = (double)(model->q_lora + model->kv_lora + model->qk_rope + model->index_head_dim + model->index_heads);
+    double h = (double)model->hidden, heads = (double)model->heads,
+           layers = (double)(model->layers + model->mtp_modules), widest = 0;
+    double latents =
+        (double)(model->q_lora + model->kv_lora + model->qk_rope + model->index_head_dim + model->index_heads);
     double index = (double)model->index_heads * (double)model->index_head_dim;
     double width = heads * (double)(model->head_dim + model->v_head_dim + model->qk_nope) * 2 + index;
     double attention = (2 * h + (double)(model->q_lora + model->kv_lora)) * (width + latents + 1);

@@ -70,7 +70,11 @@ static const struct { const char *name, *family; } same_as[] = {
 };
 /* clang-format on */
 
-enum { FAMILIES = sizeof(families) / sizeof(families[0]), SAME_AS = sizeof(same_as) / sizeof(same_as[0]), NAME_MAX_BYTES = 64 };
+enum {
+    FAMILIES = sizeof(families) / sizeof(families[0]),
+    SAME_AS = sizeof(same_as) / sizeof(same_as[0]),
+    NAME_MAX_BYTES = 64
+};
 
 /* Lower case, without '_' and '-': "Qwen3Moe" and "qwen3_moe" are one name. */
 static void fold_name(const char *name, size_t length, char *ret)

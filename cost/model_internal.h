@@ -33,7 +33,7 @@ enum model_trait {
     MLP_BIAS = 1 << 6,
     HEAD_BIAS = 1 << 7,
     EXPERT_BIAS = 1 << 8,
-    ROUTER_BIAS = 1 << 9, /* one number per expert, learned (gpt-oss) or set by the balancer (DeepSeek-V3) */
+    ROUTER_BIAS = 1 << 9,   /* one number per expert, learned (gpt-oss) or set by the balancer (DeepSeek-V3) */
     QK_NORM = 1 << 10,      /* norms of q and k, unless the file says no */
     QK_NORM_FULL = 1 << 11, /* these norms, when there, go over the whole projection */
     QK_NORM_BARE = 1 << 12, /* use_qk_norm means a norm without weights (Llama-4) */
@@ -42,14 +42,14 @@ enum model_trait {
     EMBED_NORM = 1 << 15,
     SINKS = 1 << 16,
     MLA = 1 << 17,
-    FOUR_H = 1 << 18,       /* inner width 4 x hidden when not stated */
-    HALF_FFN = 1 << 19,     /* intermediate_size is that of both input projections together (Qwen 1) */
-    MULTI_QUERY = 1 << 20,  /* one key/value head unless multi_query is false */
-    QKV_ONLY = 1 << 21,     /* attention_bias does not speak of the output projection */
+    FOUR_H = 1 << 18,         /* inner width 4 x hidden when not stated */
+    HALF_FFN = 1 << 19,       /* intermediate_size is that of both input projections together (Qwen 1) */
+    MULTI_QUERY = 1 << 20,    /* one key/value head unless multi_query is false */
+    QKV_ONLY = 1 << 21,       /* attention_bias does not speak of the output projection */
     BIAS_ATTENTION = 1 << 22, /* `bias` speaks of attention only (InternLM) */
     BIAS_IGNORED = 1 << 23,   /* `no_bias` does not speak of q, k, v (Qwen 1) */
-    WINDOW_OFF = 1 << 24,   /* sliding_window counts only with use_sliding_window true (Qwen) */
-    SHARED_ONE = 1 << 25,   /* one shared expert of the routed experts' width (Llama-4) */
+    WINDOW_OFF = 1 << 24,     /* sliding_window counts only with use_sliding_window true (Qwen) */
+    SHARED_ONE = 1 << 25,     /* one shared expert of the routed experts' width (Llama-4) */
     SHARED_GATE = 1 << 26,
     PARALLEL_ONE = 1 << 27, /* a parallel block has one norm instead of two */
 };
@@ -57,10 +57,11 @@ enum model_trait {
 struct model_family {
     const char *name; /* model_type (without "_text") */
     uint32_t traits;
-    int norms;             /* per layer */
-    int period, full;      /* of every `period` layers, number `full` sees everything, the others the window; 0 = all alike */
+    int norms; /* per layer */
+    int period,
+        full; /* of every `period` layers, number `full` sees everything, the others the window; 0 = all alike */
     const char *window_key; /* NULL = sliding_window */
-    int position_extra;    /* rows of the position table beyond the positions */
+    int position_extra;     /* rows of the position table beyond the positions */
     /* What the family's own code takes when the file leaves it out (0 = it must be there). */
     int heads, kv_heads, head_dim, vocab, positions;
 };
@@ -72,6 +73,7 @@ const struct model_family *model_family_unknown(const char *hidden_act);
 
 /* ---- keys ---- */
 
+/* clang-format off */
 enum model_number {
     N_HIDDEN, N_LAYERS, N_HEADS, N_VOCAB, N_FFN, N_KV_HEADS, N_HEAD_DIM, N_DENSE_FFN, N_EXPANSION, N_POSITIONS,
     N_EXPERTS, N_TOP_K, N_EXPERT_FFN, N_SHARED_EXPERTS, N_SHARED_FFN, N_FIRST_DENSE, N_SPARSE_STEP, N_GROUPS, N_TOPK_GROUP,
@@ -84,6 +86,7 @@ enum model_flag {
     B_PARALLEL, B_NEW_DECODER, B_MULTI_QUERY, B_ALIBI, B_LEARNED, B_USE_MTP, B_ROUTER_BIAS, B_USE_WINDOW, B_ATTENTION_GATE,
     B_NORM_FIRST, FLAGS
 };
+/* clang-format on */
 
 enum { ABSENT = -1 };
 
@@ -94,11 +97,11 @@ struct model_reader {
     char path[64];
     struct err *warn, *err;
     const struct model_family *family;
-    bool assumed;              /* family is a guess */
-    bool positions_assumed;    /* the position table has the family's default length */
-    int64_t number[NUMBERS];   /* ABSENT = not there */
-    int flag[FLAGS];           /* ABSENT, 0, 1 */
-    bool reported[NUMBERS];    /* misspelled or wrong: not missing as well */
+    bool assumed;            /* family is a guess */
+    bool positions_assumed;  /* the position table has the family's default length */
+    int64_t number[NUMBERS]; /* ABSENT = not there */
+    int flag[FLAGS];         /* ABSENT, 0, 1 */
+    bool reported[NUMBERS];  /* misspelled or wrong: not missing as well */
 };
 
 void model_read_keys(struct model_reader *reader);

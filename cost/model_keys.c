@@ -12,6 +12,7 @@
 
 enum { SPELLINGS = 7, MANY = 1 << 24 };
 
+/* clang-format off */
 /* The first spelling is the one used in messages; "a.b" is field b of object a.
  * Spellings that are there together must agree, unless `first_wins`. */
 static const struct number_key {
@@ -83,6 +84,7 @@ static const char *const other_keys[] = {
     "qk_head_dim", "n_groups", "layer_types", "moe_layers", "mlp_only_layers", "moe_layer_freq", "mlp_layer_types",
     "sliding_window", "hidden_act", "model_type", "architectures", "hidden_sizes", "num_head_channels", "max_length", NULL,
 };
+/* clang-format on */
 
 const char *model_number_name(enum model_number number)
 {
@@ -122,8 +124,8 @@ static void read_number(struct model_reader *reader, enum model_number number)
             reader->number[number] = value;
             first = key->names[i];
         } else if (value != reader->number[number] && !key->first_wins) {
-            err_add(reader->err, "file '%s': fields '%s' %" PRId64 " and '%s' %" PRId64 " mean the same and disagree", at.file, first,
-                    reader->number[number], key->names[i], value);
+            err_add(reader->err, "file '%s': fields '%s' %" PRId64 " and '%s' %" PRId64 " mean the same and disagree",
+                    at.file, first, reader->number[number], key->names[i], value);
         }
     }
 }

@@ -28,13 +28,14 @@ static bool right_length(struct model_reader *reader, const char *key, const str
 {
     if (json_length(list) == layers)
         return true;
-    err_add(reader->err, "file '%s': field '%s' has %d entries for %" PRId64 " layers", reader->at.file, key, json_length(list), layers);
+    err_add(reader->err, "file '%s': field '%s' has %d entries for %" PRId64 " layers", reader->at.file, key,
+            json_length(list), layers);
     return false;
 }
 
 /* A list of words, each one of two. */
-static void read_words(struct model_reader *reader, const char *key, const char *const *no, const char *const *yes, int64_t layers,
-                       uint8_t *ret)
+static void read_words(struct model_reader *reader, const char *key, const char *const *no, const char *const *yes,
+                       int64_t layers, uint8_t *ret)
 {
     const struct json *list = list_field(reader, key);
     if (list == NULL || !right_length(reader, key, list, layers))
@@ -47,15 +48,17 @@ static void read_words(struct model_reader *reader, const char *key, const char 
         for (int j = 0; word != NULL && yes[j] != NULL; j++)
             ret[i] = strcmp(word, yes[j]) == 0 ? 1 : ret[i];
         if (ret[i] == UNSET) {
-            err_add(reader->err, "file '%s': field '%s[%d]' is %s%.40s%s, which is not understood", reader->at.file, key, i,
-                    word != NULL ? "'" : "", word != NULL ? word : json_type_name(child), word != NULL ? "'" : "");
+            err_add(reader->err, "file '%s': field '%s[%d]' is %s%.40s%s, which is not understood", reader->at.file,
+                    key, i, word != NULL ? "'" : "", word != NULL ? word : json_type_name(child),
+                    word != NULL ? "'" : "");
             return;
         }
     }
 }
 
 /* Layer numbers; the others get the opposite when `all` is set. */
-static void read_indices(struct model_reader *reader, const char *key, uint8_t value, bool all, int64_t layers, uint8_t *ret)
+static void read_indices(struct model_reader *reader, const char *key, uint8_t value, bool all, int64_t layers,
+                         uint8_t *ret)
 {
     const struct json *list = list_field(reader, key);
     if (list == NULL)
@@ -65,9 +68,11 @@ static void read_indices(struct model_reader *reader, const char *key, uint8_t v
     int i = 0;
     for (const struct json *child = json_first(list); child != NULL; child = json_next(child), i++) {
         double index = json_double(child);
-        bool whole = json_type(child) == JSON_NUMBER && index >= 0 && index < (double)layers && index == (double)(int)index;
+        bool whole =
+            json_type(child) == JSON_NUMBER && index >= 0 && index < (double)layers && index == (double)(int)index;
         if (!whole) {
-            err_add(reader->err, "file '%s': field '%s[%d]' is not a layer number from 0 to %" PRId64, reader->at.file, key, i, layers - 1);
+            err_add(reader->err, "file '%s': field '%s[%d]' is not a layer number from 0 to %" PRId64, reader->at.file,
+                    key, i, layers - 1);
             return;
         }
         ret[(int)index] = value;
@@ -127,7 +132,8 @@ static void place_windows(struct model_reader *reader, int64_t layers, uint8_t *
         whole = period - 1;
     }
     int64_t from = (reader->family->traits & WINDOW_OFF) != 0 && reader->number[N_MAX_WINDOW_LAYERS] != ABSENT
-                       ? reader->number[N_MAX_WINDOW_LAYERS] : 0;
+                       ? reader->number[N_MAX_WINDOW_LAYERS]
+                       : 0;
     for (int64_t i = 0; i < layers; i++) {
         if (windowed[i] == UNSET)
             windowed[i] = i >= from && (period == 0 || i % period != whole);
@@ -172,7 +178,8 @@ static void fill_kind(const struct model_reader *reader, const struct model *mod
 
 static bool same_kind(const struct layer_kind *a, const struct layer_kind *b)
 {
-    return a->moe == b->moe && a->ffn == b->ffn && a->shared_ffn == b->shared_ffn && a->window == b->window && a->chunked == b->chunked;
+    return a->moe == b->moe && a->ffn == b->ffn && a->shared_ffn == b->shared_ffn && a->window == b->window &&
+           a->chunked == b->chunked;
 }
 
 static int find_kind(struct model *model, const struct layer_kind *kind)

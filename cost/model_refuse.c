@@ -10,6 +10,7 @@
 #include "cost/base/err.h"
 #include "cost/model.h"
 
+/* clang-format off */
 /* A field whose presence (not null, false, 0 or empty) changes what a layer is. */
 static const struct { const char *key, *what; } foreign_keys[] = {
     {"hybrid_override_pattern", "state-space (Mamba) layers"},
@@ -61,15 +62,21 @@ static const struct { const char *name, *what; } foreign_layers[] = {
     {"conv", "convolution layers"}, {"recurrent", "recurrent layers"}, {"hybrid", "state-space (Mamba) layers"},
     {"cross_attention", "cross-attention layers"},
 };
+/* clang-format on */
 
 static bool counts(const struct json *node)
 {
     switch (json_type(node)) {
-    case JSON_NULL: return false;
-    case JSON_BOOL: return json_true(node);
-    case JSON_NUMBER: return json_double(node) < 0 || json_double(node) > 0;
-    case JSON_STRING: return json_text(node)[0] != '\0';
-    default: return json_first(node) != NULL;
+    case JSON_NULL:
+        return false;
+    case JSON_BOOL:
+        return json_true(node);
+    case JSON_NUMBER:
+        return json_double(node) < 0 || json_double(node) > 0;
+    case JSON_STRING:
+        return json_text(node)[0] != '\0';
+    default:
+        return json_first(node) != NULL;
     }
 }
 
@@ -91,8 +98,9 @@ static int refuse_keys(const struct model_reader *reader)
         const struct json *node = json_get(reader->at.node, foreign_keys[i].key);
         if (node == NULL || !counts(node))
             continue;
-        return err_add(reader->err, "file '%s': not understood: %s (field '%s%s%s' is %s)", reader->at.file, foreign_keys[i].what,
-                       reader->at.path, reader->at.path[0] != '\0' ? "." : "", foreign_keys[i].key, show_value(node, value, sizeof(value)));
+        return err_add(reader->err, "file '%s': not understood: %s (field '%s%s%s' is %s)", reader->at.file,
+                       foreign_keys[i].what, reader->at.path, reader->at.path[0] != '\0' ? "." : "",
+                       foreign_keys[i].key, show_value(node, value, sizeof(value)));
     }
     return 0;
 }
@@ -110,8 +118,8 @@ static bool names_type(const char *text, const char *type)
             text++;
         }
     }
-    return *text == '\0' || strcmp(text, "_text") == 0 || strncmp(text, "For", 3) == 0 || strcmp(text, "LMHeadModel") == 0 ||
-           strcmp(text, "Model") == 0;
+    return *text == '\0' || strcmp(text, "_text") == 0 || strncmp(text, "For", 3) == 0 ||
+           strcmp(text, "LMHeadModel") == 0 || strcmp(text, "Model") == 0;
 }
 
 static int refuse_type(const struct model_reader *reader, const char *field, const char *type)
@@ -120,8 +128,8 @@ static int refuse_type(const struct model_reader *reader, const char *field, con
         return 0;
     for (size_t i = 0; i < sizeof(foreign_types) / sizeof(foreign_types[0]); i++) {
         if (names_type(type, foreign_types[i].name))
-            return err_add(reader->err, "file '%s': not understood: %s (field '%s' is '%.64s')", reader->at.file, foreign_types[i].what,
-                           field, type);
+            return err_add(reader->err, "file '%s': not understood: %s (field '%s' is '%.64s')", reader->at.file,
+                           foreign_types[i].what, field, type);
     }
     return 0;
 }
@@ -129,18 +137,21 @@ static int refuse_type(const struct model_reader *reader, const char *field, con
 static int refuse_layer_types(const struct model_reader *reader)
 {
     int index = 0;
-    for (const struct json *child = json_first(json_get(reader->at.node, "layer_types")); child != NULL; child = json_next(child), index++) {
+    for (const struct json *child = json_first(json_get(reader->at.node, "layer_types")); child != NULL;
+         child = json_next(child), index++) {
         const char *word = json_text(child);
         for (size_t i = 0; word != NULL && i < sizeof(foreign_layers) / sizeof(foreign_layers[0]); i++) {
             if (strcmp(word, foreign_layers[i].name) == 0)
-                return err_add(reader->err, "file '%s': not understood: %s (field 'layer_types[%d]' is '%s')", reader->at.file,
-                               foreign_layers[i].what, index, word);
+                return err_add(reader->err, "file '%s': not understood: %s (field 'layer_types[%d]' is '%s')",
+                               reader->at.file, foreign_layers[i].what, index, word);
         }
     }
     index = 0;
-    for (const struct json *child = json_first(json_get(reader->at.node, "attn_type_list")); child != NULL; child = json_next(child), index++) {
+    for (const struct json *child = json_first(json_get(reader->at.node, "attn_type_list")); child != NULL;
+         child = json_next(child), index++) {
         if (json_type(child) == JSON_NUMBER && !counts(child))
-            return err_add(reader->err, "file '%s': not understood: linear-attention layers (field 'attn_type_list[%d]' is 0)",
+            return err_add(reader->err,
+                           "file '%s': not understood: linear-attention layers (field 'attn_type_list[%d]' is 0)",
                            reader->at.file, index);
     }
     return 0;

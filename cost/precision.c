@@ -8,8 +8,8 @@ static const struct {
     enum rate rate;
     double activation_bytes;
 } formats[PRECISIONS] = {
-    [PRECISION_FP32] = {RATE_TF32, 4},     [PRECISION_BF16] = {RATE_16BIT, 2}, [PRECISION_FP16] = {RATE_16BIT, 2},
-    [PRECISION_FP8] = {RATE_FP8, 2},       [PRECISION_FP8_BLOCK] = {RATE_FP8, 2}, [PRECISION_MXFP8] = {RATE_FP8, 2},
+    [PRECISION_FP32] = {RATE_TF32, 4}, [PRECISION_BF16] = {RATE_16BIT, 2},    [PRECISION_FP16] = {RATE_16BIT, 2},
+    [PRECISION_FP8] = {RATE_FP8, 2},   [PRECISION_FP8_BLOCK] = {RATE_FP8, 2}, [PRECISION_MXFP8] = {RATE_FP8, 2},
     [PRECISION_NVFP4] = {RATE_FP4, 2},
 };
 

@@ -35,7 +35,8 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
 {
     const struct opt table[] = {
         {"model", OPT_STRING, &a->path, 0, 0, NULL, "FILE", "the config.json, as an option; - is standard input"},
-        {"seq", OPT_INT, &a->seq_len, 1, 1e9, NULL, "N", "sequence length for the FLOPs (default: the model's, 4096 at most)"},
+        {"seq", OPT_INT, &a->seq_len, 1, 1e9, NULL, "N",
+         "sequence length for the FLOPs (default: the model's, 4096 at most)"},
         {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "table (default) or json"},
         {NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL},
     };
@@ -158,12 +159,15 @@ static void print_json(const struct answer *a, const struct err *warn)
 static void print_attention(const struct model *m)
 {
     if (m->mla)
-        printf("attention   latent (MLA): %" PRId64 " heads, q rank %" PRId64 ", kv rank %" PRId64 ", qk %" PRId64 "+%" PRId64 ", v %" PRId64 "\n",
+        printf("attention   latent (MLA): %" PRId64 " heads, q rank %" PRId64 ", kv rank %" PRId64 ", qk %" PRId64
+               "+%" PRId64 ", v %" PRId64 "\n",
                m->heads, m->q_lora, m->kv_lora, m->qk_nope, m->qk_rope, m->v_head_dim);
     else
-        printf("attention   %" PRId64 " heads, %" PRId64 " key/value heads, head_dim %" PRId64 "\n", m->heads, m->kv_heads, m->head_dim);
+        printf("attention   %" PRId64 " heads, %" PRId64 " key/value heads, head_dim %" PRId64 "\n", m->heads,
+               m->kv_heads, m->head_dim);
     if (m->index_heads > 0)
-        printf("indexer     %" PRId64 " heads of %" PRId64 ", top %" PRId64 " tokens\n", m->index_heads, m->index_head_dim, m->index_topk);
+        printf("indexer     %" PRId64 " heads of %" PRId64 ", top %" PRId64 " tokens\n", m->index_heads,
+               m->index_head_dim, m->index_topk);
 }
 
 /* One line per kind of layer: how many, which MLP, how far attention looks. */
@@ -173,7 +177,8 @@ static void print_kinds(const struct model *m)
         const struct layer_kind *k = &m->kinds[i];
         printf("%-12s", i == 0 ? "layers" : "");
         if (k->moe)
-            printf("%" PRId64 " MoE: %" PRId64 " of %" PRId64 " experts, width %" PRId64, k->layers, m->experts_per_token, m->experts, k->ffn);
+            printf("%" PRId64 " MoE: %" PRId64 " of %" PRId64 " experts, width %" PRId64, k->layers,
+                   m->experts_per_token, m->experts, k->ffn);
         else
             printf("%" PRId64 " dense: %s MLP, width %" PRId64, k->layers, m->gated ? "gated" : "plain", k->ffn);
         if (k->shared_ffn > 0)
@@ -246,8 +251,9 @@ static void print_table(const struct answer *a)
     const struct model *m = a->model;
     char vocab[TEXT_MAX], positions[TEXT_MAX];
     printf("model       %s (%s)\n", m->name, m->family);
-    printf("shape       hidden %" PRId64 ", %" PRId64 " layers (%" PRId64 " dense, %" PRId64 " MoE), vocabulary %s%s", m->hidden, m->layers,
-           a->dense_layers, a->moe_layers, unit_format_count(m->vocab, vocab, sizeof(vocab)), m->tied ? ", tied head" : "");
+    printf("shape       hidden %" PRId64 ", %" PRId64 " layers (%" PRId64 " dense, %" PRId64 " MoE), vocabulary %s%s",
+           m->hidden, m->layers, a->dense_layers, a->moe_layers, unit_format_count(m->vocab, vocab, sizeof(vocab)),
+           m->tied ? ", tied head" : "");
     if (m->max_positions > 0)
         printf(", up to %s tokens", unit_format_count(m->max_positions, positions, sizeof(positions)));
     putchar('\n');

@@ -23,7 +23,8 @@ static int too_large(const char *name, double bytes, size_t max_bytes, struct er
     unit_format_bytes((double)max_bytes, limit, sizeof(limit));
     if (bytes <= (double)max_bytes)
         return err_add(err, "file '%s' is larger than the limit of %s", name, limit);
-    return err_add(err, "file '%s' is too large: %s, limit %s", name, unit_format_bytes(bytes, size, sizeof(size)), limit);
+    return err_add(err, "file '%s' is too large: %s, limit %s", name, unit_format_bytes(bytes, size, sizeof(size)),
+                   limit);
 }
 
 /* Refuses what cannot be a text file, before anything is read; *ret_guess = expected size. */
@@ -38,7 +39,8 @@ static int check_kind(int fd, const char *name, size_t max_bytes, bool is_stdin,
         return err_add(err, "'%s' is a disk, not a file", name);
     if (S_ISREG(st.st_mode) && !is_stdin && (uintmax_t)st.st_size > max_bytes)
         return too_large(name, (double)st.st_size, max_bytes, err);
-    *ret_guess = S_ISREG(st.st_mode) && st.st_size > 0 && (uintmax_t)st.st_size <= max_bytes ? (size_t)st.st_size : FIRST_BYTES;
+    *ret_guess =
+        S_ISREG(st.st_mode) && st.st_size > 0 && (uintmax_t)st.st_size <= max_bytes ? (size_t)st.st_size : FIRST_BYTES;
     return 0;
 }
 
@@ -59,7 +61,8 @@ static ssize_t read_some(int fd, char *at, size_t room, bool is_stdin)
     }
 }
 
-static int read_all(int fd, const char *name, size_t max_bytes, bool is_stdin, char **ret_text, size_t *ret_length, struct err *err)
+static int read_all(int fd, const char *name, size_t max_bytes, bool is_stdin, char **ret_text, size_t *ret_length,
+                    struct err *err)
 {
     size_t capacity = 0, length = 0, guess = FIRST_BYTES;
     char *text = NULL;
@@ -193,7 +196,8 @@ static int open_beside(const char *target, char *temporary, size_t size, const s
 {
     static int counter;
     for (int i = 0; i < 100; i++) {
-        int n = snprintf(temporary, size, "%.*s.plansim-%ld-%d.tmp", (int)directory_length(target), target, (long)getpid(), counter++);
+        int n = snprintf(temporary, size, "%.*s.plansim-%ld-%d.tmp", (int)directory_length(target), target,
+                         (long)getpid(), counter++);
         if (n < 0 || (size_t)n >= size) {
             errno = ENAMETOOLONG;
             return -1;

@@ -129,7 +129,8 @@ static double odd_number(const cJSON *node)
     return sign == '\0' ? (double)NAN : sign == '-' ? -HUGE_VAL : HUGE_VAL;
 }
 
-static int parse(const char *text, size_t length, const char *file, bool python, struct json **ret_root, struct err *err)
+static int parse(const char *text, size_t length, const char *file, bool python, struct json **ret_root,
+                 struct err *err)
 {
     int odd;
     if (length >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
@@ -276,16 +277,16 @@ static const char *field_name(struct json_at at, const char *key, char *buffer)
 }
 
 /* The field when it has this type; *ret = 1 found, 0 absent or null, -1 of another type. */
-static const struct json *typed_field(struct json_at at, const char *key, enum json_type type, const char *expected, int *ret,
-                                      struct err *err)
+static const struct json *typed_field(struct json_at at, const char *key, enum json_type type, const char *expected,
+                                      int *ret, struct err *err)
 {
     char name[PATH_TEXT_MAX];
     const struct json *node = json_get(at.node, key);
     *ret = node != NULL && json_type(node) != JSON_NULL;
     if (*ret == 0 || json_type(node) == type)
         return node;
-    *ret = err_add(err, "file '%s': field '%s' is %s; it must be %s", at.file, field_name(at, key, name), json_type_name(node),
-                   expected);
+    *ret = err_add(err, "file '%s': field '%s' is %s; it must be %s", at.file, field_name(at, key, name),
+                   json_type_name(node), expected);
     return NULL;
 }
 
@@ -309,9 +310,11 @@ int json_read_int(struct json_at at, const char *key, int64_t min, int64_t max, 
         return found;
     double value = json_double(node);
     if (value != floor(value))
-        return err_add(err, "file '%s': field '%s' is %.15g; it must be a whole number", at.file, field_name(at, key, name), value);
+        return err_add(err, "file '%s': field '%s' is %.15g; it must be a whole number", at.file,
+                       field_name(at, key, name), value);
     if (fabs(value) > exact_max)
-        return err_add(err, "file '%s': field '%s' is %.15g; that is too large", at.file, field_name(at, key, name), value);
+        return err_add(err, "file '%s': field '%s' is %.15g; that is too large", at.file, field_name(at, key, name),
+                       value);
     if ((int64_t)value < min || (int64_t)value > max)
         return out_of_range(at, key, value, (double)min, (double)max, err);
     *out = (int64_t)value;
@@ -371,14 +374,16 @@ int json_read_enum(struct json_at at, const char *key, const char *const *names,
         names_join(names, list, sizeof(list));
         field_name(at, key, name);
         if (nearest != NULL)
-            return err_add(err, "file '%s': field '%s' is '%.64s'; did you mean '%s'? (allowed: %s)", at.file, name, word, nearest, list);
+            return err_add(err, "file '%s': field '%s' is '%.64s'; did you mean '%s'? (allowed: %s)", at.file, name,
+                           word, nearest, list);
         return err_add(err, "file '%s': field '%s' is '%.64s'; allowed: %s", at.file, name, word, list);
     }
     *out = index;
     return 1;
 }
 
-int json_read_object(struct json_at at, const char *key, struct json_at *out, char *path_buffer, size_t path_size, struct err *err)
+int json_read_object(struct json_at at, const char *key, struct json_at *out, char *path_buffer, size_t path_size,
+                     struct err *err)
 {
     int found;
     const struct json *node = typed_field(at, key, JSON_OBJECT, "an object", &found, err);

@@ -109,7 +109,10 @@ static long hex4(const struct scan *scan, size_t at)
         return -1;
     for (size_t i = at; i < at + 4; i++) {
         int c = scan->text[i];
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
         if (digit < 0)
             return -1;
         value = value * 16 + digit;
@@ -135,7 +138,8 @@ static bool scan_escape(struct scan *scan)
         return fail(scan, "a string must not hold the character NUL");
     if (code >= 0xD800 && code <= 0xDFFF) {
         size_t next = scan->at + 6;
-        bool pair = code <= 0xDBFF && scan->length - next >= 6 && scan->text[next] == '\\' && scan->text[next + 1] == 'u';
+        bool pair =
+            code <= 0xDBFF && scan->length - next >= 6 && scan->text[next] == '\\' && scan->text[next + 1] == 'u';
         long low = pair ? hex4(scan, next + 2) : -1;
         if (low < 0xDC00 || low > 0xDFFF)
             return fail(scan, "half of a surrogate pair in a string");
@@ -179,7 +183,8 @@ static bool scan_word(struct scan *scan)
     for (size_t i = 0; i < sizeof(wrong_words) / sizeof(wrong_words[0]); i++) {
         size_t n = strlen(wrong_words[i]);
         if (scan->length - scan->at >= n && memcmp(scan->text + scan->at, wrong_words[i], n) == 0)
-            return fail(scan, i < 4 ? "NaN and Infinity are not JSON numbers" : "the words of JSON are true, false and null");
+            return fail(scan,
+                        i < 4 ? "NaN and Infinity are not JSON numbers" : "the words of JSON are true, false and null");
     }
     return fail(scan, peek(scan) < 0 ? "the text ends too early" : "a value is expected");
 }
@@ -260,7 +265,9 @@ static bool scan_close(struct scan *scan, bool *ret_more)
             return true;
         }
         if (c != (object ? '}' : ']'))
-            return fail(scan, c < 0 ? "the text ends too early" : object ? "a comma or } is expected" : "a comma or ] is expected");
+            return fail(scan, c < 0    ? "the text ends too early"
+                              : object ? "a comma or } is expected"
+                                       : "a comma or ] is expected");
         scan->at++;
         scan->depth--;
     }

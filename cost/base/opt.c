@@ -94,7 +94,8 @@ static int parse_option(const struct opt *table, int argc, char **argv, int *ind
     const char *value = equals != NULL ? equals + 1 : NULL;
     if (opt->type != OPT_FLAG && value == NULL) {
         if (*index + 1 >= argc || strncmp(argv[*index + 1], "--", 2) == 0)
-            return err_add(err, "option '--%s' needs a value (%s)", opt->name, opt->metavar != NULL ? opt->metavar : "VALUE");
+            return err_add(err, "option '--%s' needs a value (%s)", opt->name,
+                           opt->metavar != NULL ? opt->metavar : "VALUE");
         value = argv[++*index];
     }
     int from = err != NULL ? err->count : 0;
@@ -134,7 +135,8 @@ int opt_parse(const struct opt *table, int argc, char **argv, const char **ret_p
 
 static const char *option_label(const struct opt *opt, char *buffer, size_t size)
 {
-    snprintf(buffer, size, "--%s%s%s", opt->name, opt->metavar != NULL ? " " : "", opt->metavar != NULL ? opt->metavar : "");
+    snprintf(buffer, size, "--%s%s%s", opt->name, opt->metavar != NULL ? " " : "",
+             opt->metavar != NULL ? opt->metavar : "");
     return buffer;
 }
 

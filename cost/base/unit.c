@@ -14,8 +14,8 @@ static const struct {
     const char *suffix;
     double bytes;
 } byte_units[] = {
-    {"B", 1},           {"kB", 1e3},        {"KB", 1e3},          {"MB", 1e6},          {"GB", 1e9},
-    {"TB", 1e12},       {"KiB", 1024.0},    {"MiB", 1048576.0},   {"GiB", UNIT_GIB},    {"TiB", 1024.0 * UNIT_GIB},
+    {"B", 1},     {"kB", 1e3},     {"KB", 1e3},        {"MB", 1e6},       {"GB", 1e9},
+    {"TB", 1e12}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", UNIT_GIB}, {"TiB", 1024.0 * UNIT_GIB},
 };
 
 /* The plain decimal number at the start of text (no hexadecimal, inf, nan or blanks). */
@@ -122,11 +122,7 @@ const char *unit_format_bytes(double bytes, char *buffer, size_t size)
 const char *unit_format_seconds(double seconds, char *buffer, size_t size)
 {
     static const struct scale scales[] = {
-        {0.9995, 1, "s"},
-        {0.9995e-3, 1e-3, "ms"},
-        {0.9995e-6, 1e-6, "us"},
-        {1e-300, 1e-9, "ns"},
-        {0, 1, "s"},
+        {0.9995, 1, "s"}, {0.9995e-3, 1e-3, "ms"}, {0.9995e-6, 1e-6, "us"}, {1e-300, 1e-9, "ns"}, {0, 1, "s"},
     };
     return format_scaled(seconds, scales, buffer, size);
 }

@@ -20,7 +20,8 @@ static void require(int holds)
 static void check_shape(const struct model *m)
 {
     int64_t layers = 0;
-    require(m->hidden > 0 && m->layers > 0 && m->layers <= MODEL_LAYERS_MAX && m->vocab > 0 && m->heads > 0 && m->kv_heads > 0);
+    require(m->hidden > 0 && m->layers > 0 && m->layers <= MODEL_LAYERS_MAX && m->vocab > 0 && m->heads > 0 &&
+            m->kv_heads > 0);
     require(m->heads % m->kv_heads == 0 && m->head_dim > 0 && m->v_head_dim > 0 && m->norms_per_layer > 0);
     require(m->experts_per_token <= m->experts && m->mtp_modules >= 0 && m->position_rows >= 0);
     require(m->n_kinds > 0 && m->n_kinds <= MODEL_KINDS_MAX);
@@ -38,7 +39,8 @@ static void check_counts(const struct model *m)
 {
     struct model_parameters p;
     model_count_parameters(m, &p);
-    require(p.embedding > 0 && p.head >= 0 && p.attention > 0 && p.mlp >= 0 && p.experts >= 0 && p.router >= 0 && p.norm > 0 && p.mtp >= 0);
+    require(p.embedding > 0 && p.head >= 0 && p.attention > 0 && p.mlp >= 0 && p.experts >= 0 && p.router >= 0 &&
+            p.norm > 0 && p.mtp >= 0);
     require(p.total == p.embedding + p.head + p.attention + p.mlp + p.experts + p.router + p.norm);
     require(p.active > 0 && p.active <= p.total && p.total < INT64_C(9007199254740992));
     static const int64_t seq_lens[] = {1, 127, 4096, 1000000};

@@ -37,8 +37,8 @@ static void check(char *const *cells, int line, const char *what, int cell, int6
     double tolerance = strtod(cells[TOLERANCE], NULL);
     bool holds = fabs((double)(got - expected)) <= tolerance * (double)expected;
     if (!holds)
-        printf("models.txt:%d: %s: %s is %" PRId64 ", expected %" PRId64 " within %s (%s)\n", line, cells[NAME], what, got, expected,
-               cells[TOLERANCE], cells[SOURCE]);
+        printf("models.txt:%d: %s: %s is %" PRId64 ", expected %" PRId64 " within %s (%s)\n", line, cells[NAME], what,
+               got, expected, cells[TOLERANCE], cells[SOURCE]);
     test_count(holds);
 }
 

@@ -41,9 +41,11 @@ static inline bool test_int(long long got, long long expected, const char *text,
 }
 
 /* Within a relative tolerance; 0 = exactly. Never true for NaN. */
-static inline bool test_double(double got, double expected, double relative, const char *text, const char *file, int line)
+static inline bool test_double(double got, double expected, double relative, const char *text, const char *file,
+                               int line)
 {
-    double off = got > expected ? got - expected : expected - got, allowed = relative * (expected < 0 ? -expected : expected);
+    double off = got > expected ? got - expected : expected - got,
+           allowed = relative * (expected < 0 ? -expected : expected);
     bool holds = off <= allowed;
     if (!holds)
         printf("%s:%d: %s is %.17g, expected %.17g within %g\n", file, line, text, got, expected, relative);
@@ -54,7 +56,8 @@ static inline bool test_str(const char *got, const char *expected, const char *t
 {
     bool holds = got != NULL && expected != NULL ? strcmp(got, expected) == 0 : got == expected;
     if (!holds)
-        printf("%s:%d: %s is \"%s\", expected \"%s\"\n", file, line, text, got != NULL ? got : "(null)", expected != NULL ? expected : "(null)");
+        printf("%s:%d: %s is \"%s\", expected \"%s\"\n", file, line, text, got != NULL ? got : "(null)",
+               expected != NULL ? expected : "(null)");
     return test_count(holds);
 }
 
@@ -62,7 +65,8 @@ static inline bool test_contains(const char *got, const char *part, const char *
 {
     bool holds = got != NULL && strstr(got, part) != NULL;
     if (!holds)
-        printf("%s:%d: %s is \"%s\", expected to contain \"%s\"\n", file, line, text, got != NULL ? got : "(null)", part);
+        printf("%s:%d: %s is \"%s\", expected to contain \"%s\"\n", file, line, text, got != NULL ? got : "(null)",
+               part);
     return test_count(holds);
 }
 

@@ -13,7 +13,8 @@ static struct json *read_text(const char *text, size_t length, bool python)
 {
     struct json *root = NULL;
     err_clear(&err);
-    int result = python ? json_parse_python(text, length, "x", &root, &err) : json_parse(text, length, "x", &root, &err);
+    int result =
+        python ? json_parse_python(text, length, "x", &root, &err) : json_parse(text, length, "x", &root, &err);
     CHECK_INT(result, root != NULL ? 0 : -1);
     CHECK_INT(err.count, root != NULL ? 0 : 1);
     return root;
@@ -34,16 +35,20 @@ static void test_good(void)
     expect_text(" \t\r\n\"a\" ", "\"a\"\n");
     expect_text("\xEF\xBB\xBF[]", "[]\n");
     expect_text("{\r\n\"a\": 1,\r\n\"b\": [1, 2]\r\n}", "{\n  \"a\": 1,\n  \"b\": [1, 2]\n}\n");
-    expect_text("[0, -0, 1.5, 1e3, 1E+2, 0.1, 1e-7, 123456789012, 1e22]", "[0, 0, 1.5, 1000, 100, 0.1, 1e-07, 123456789012, 1e+22]\n");
+    expect_text("[0, -0, 1.5, 1e3, 1E+2, 0.1, 1e-7, 123456789012, 1e22]",
+                "[0, 0, 1.5, 1000, 100, 0.1, 1e-07, 123456789012, 1e+22]\n");
     expect_text("[true, false, null]", "[true, false, null]\n");
     expect_text("\"\\u00e9\\n\\\"\\\\\\/ \\ud83d\\ude00\"", "\"é\\n\\\"\\\\/ \xF0\x9F\x98\x80\"\n");
     expect_text("{\"a\":{\"b\":{\"a\":1}}}", "{\n  \"a\": {\n    \"b\": {\n      \"a\": 1\n    }\n  }\n}\n");
-    expect_text("[{\"op\":\"F\",\"mb\":0},{\"op\":\"B\",\"mb\":1}]", "[\n  {\"op\": \"F\", \"mb\": 0},\n  {\"op\": \"B\", \"mb\": 1}\n]\n");
+    expect_text("[{\"op\":\"F\",\"mb\":0},{\"op\":\"B\",\"mb\":1}]",
+                "[\n  {\"op\": \"F\", \"mb\": 0},\n  {\"op\": \"B\", \"mb\": 1}\n]\n");
 }
 
 static void test_bad(void)
 {
-    static const struct { const char *text, *part; } cases[] = {
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
         {"", "holds only blanks"},
         {"  \n ", "holds only blanks"},
         {"{", "line 1, column 2: the text ends too early"},
@@ -144,7 +149,8 @@ static void test_size(void)
 
 static void test_python(void)
 {
-    static const char text[] = "{\"a\": NaN, \"b\": [-Infinity, Infinity], \"c\": \"NaN, \\\" Infinity\", \"d\": 1, \"NaN\": 2}";
+    static const char text[] =
+        "{\"a\": NaN, \"b\": [-Infinity, Infinity], \"c\": \"NaN, \\\" Infinity\", \"d\": 1, \"NaN\": 2}";
     struct json *root = read_text(text, strlen(text), true);
     if (!CHECK(root != NULL))
         return;
@@ -172,7 +178,8 @@ static void test_python(void)
 
 static void test_readers(void)
 {
-    static const char text[] = "{\"i\":8,\"big\":1e15,\"huge\":1e17,\"f\":1.5,\"neg\":-3,\"b\":true,\"s\":\"1f1c\",\"n\":null,\"o\":{\"p\":{\"q\":\"x\"}},\"l\":[1,2]}";
+    static const char text[] =
+        "{\"i\":8,\"big\":1e15,\"huge\":1e17,\"f\":1.5,\"neg\":-3,\"b\":true,\"s\":\"1f1c\",\"n\":null,\"o\":{\"p\":{\"q\":\"x\"}},\"l\":[1,2]}";
     static const char *const schedules[] = {"gpipe", "1f1b", NULL};
     struct json *root = read_text(text, strlen(text), false);
     struct json_at at = {"a.json", "", root}, inner, innermost;
@@ -259,9 +266,11 @@ static void test_write(void)
     json_put_number(json_put_object(root, "object"), "a", -2.5e-300);
     json_put(root, "empty", json_new_array());
     char *text = json_print(root);
-    CHECK_STR(text, "{\n  \"third\": 0.3333333333333333,\n  \"nan\": null,\n  \"inf\": null,\n  \"int\": 405853388800,\n"
-                    "  \"large\": 9223372036854775807,\n  \"yes\": true,\n  \"text\": \"a\\\"b\\u0001\xEF\xBF\xBD\",\n  \"none\": null,\n"
-                    "  \"null\": null,\n  \"list\": [0.1, \"x\"],\n  \"object\": {\n    \"a\": -2.5e-300\n  },\n  \"empty\": []\n}\n");
+    CHECK_STR(
+        text,
+        "{\n  \"third\": 0.3333333333333333,\n  \"nan\": null,\n  \"inf\": null,\n  \"int\": 405853388800,\n"
+        "  \"large\": 9223372036854775807,\n  \"yes\": true,\n  \"text\": \"a\\\"b\\u0001\xEF\xBF\xBD\",\n  \"none\": null,\n"
+        "  \"null\": null,\n  \"list\": [0.1, \"x\"],\n  \"object\": {\n    \"a\": -2.5e-300\n  },\n  \"empty\": []\n}\n");
     CHECK_DOUBLE(json_double(json_get(root, "large")), 9223372036854775807.0, 0);
     struct json *again = read_text(text, strlen(text), false);
     char *second = again != NULL ? json_print(again) : NULL;

@@ -9,7 +9,8 @@
 #include "tests/unit/test.h"
 
 /* The fields that every Llama-like file has, to which the cases add. */
-#define BASE "\"hidden_size\":64,\"num_hidden_layers\":4,\"num_attention_heads\":8,\"intermediate_size\":96,\"vocab_size\":1000"
+#define BASE                                                                                                           \
+    "\"hidden_size\":64,\"num_hidden_layers\":4,\"num_attention_heads\":8,\"intermediate_size\":96,\"vocab_size\":1000"
 
 static struct model model;
 static struct err err, warn;
@@ -52,20 +53,25 @@ static void test_spellings(void)
     CHECK_INT(model.head_dim, 8);
     CHECK_INT(parameters.total, 2 * 64000 + 64 + 4 * (4 * 64 * 64 + 3 * 64 * 96 + 2 * 64));
     CHECK_INT(warn.count, 0);
-    good("{\"model_type\":\"llama\"," BASE ",\"num_key_value_heads\":null,\"head_dim\":null,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0}}");
+    good("{\"model_type\":\"llama\"," BASE
+         ",\"num_key_value_heads\":null,\"head_dim\":null,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0}}");
     CHECK_INT(model.kv_heads, 8);
     good("{\"model_type\":\"llama\"," BASE ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0}}");
-    good("{\"model_type\":\"llama\"," BASE ",\"num_key_value_heads\":2,\"head_dim\":16,\"tie_word_embeddings\":true,\"attention_bias\":true,\"mlp_bias\":true}");
+    good(
+        "{\"model_type\":\"llama\"," BASE
+        ",\"num_key_value_heads\":2,\"head_dim\":16,\"tie_word_embeddings\":true,\"attention_bias\":true,\"mlp_bias\":true}");
     CHECK_INT(model.kv_heads, 2);
     CHECK_INT(parameters.head, 0);
     CHECK_INT(parameters.attention, 4 * (2 * 64 * 128 + 2 * 64 * 32 + 128 + 2 * 32 + 64));
     CHECK_INT(parameters.mlp, 4 * (3 * 64 * 96 + 2 * 96 + 64));
-    good("{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":4,\"n_head\":8,\"n_inner\":null,\"n_positions\":32,\"n_ctx\":16,\"vocab_size\":1000}");
+    good(
+        "{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":4,\"n_head\":8,\"n_inner\":null,\"n_positions\":32,\"n_ctx\":16,\"vocab_size\":1000}");
     CHECK_INT(model.kinds[0].ffn, 256);
     CHECK_INT(model.max_positions, 32);
     CHECK_INT(parameters.total, 64000 + 32 * 64 + 128 + 4 * (12 * 64 * 64 + 13 * 64));
-    good("{\"model_type\":\"chatglm\",\"hidden_size\":64,\"num_layers\":4,\"num_attention_heads\":8,\"multi_query_attention\":true,"
-         "\"multi_query_group_num\":2,\"ffn_hidden_size\":96,\"padded_vocab_size\":1024,\"vocab_size\":1000,\"kv_channels\":8}");
+    good(
+        "{\"model_type\":\"chatglm\",\"hidden_size\":64,\"num_layers\":4,\"num_attention_heads\":8,\"multi_query_attention\":true,"
+        "\"multi_query_group_num\":2,\"ffn_hidden_size\":96,\"padded_vocab_size\":1024,\"vocab_size\":1000,\"kv_channels\":8}");
     CHECK_INT(model.vocab, 1024);
     CHECK_INT(model.kv_heads, 2);
     good("{\"architectures\":[\"Qwen3ForCausalLM\"]," BASE "}");
@@ -93,11 +99,13 @@ static void test_families(void)
     good("{\"model_type\":\"qwen2\"," BASE ",\"sliding_window\":16,\"max_window_layers\":1}");
     CHECK(model.qkv_bias && !model.out_bias);
     CHECK_INT(model.kinds[0].window, 0); /* off unless use_sliding_window */
-    good("{\"model_type\":\"qwen2\"," BASE ",\"sliding_window\":16,\"max_window_layers\":1,\"use_sliding_window\":true}");
+    good("{\"model_type\":\"qwen2\"," BASE
+         ",\"sliding_window\":16,\"max_window_layers\":1,\"use_sliding_window\":true}");
     CHECK_INT(model.n_kinds, 2);
     CHECK_INT(model.kinds[0].layers, 1);
     CHECK_INT(model.kinds[1].window, 16);
-    good("{\"model_type\":\"llama4_text\"," BASE ",\"intermediate_size_mlp\":128,\"num_local_experts\":4,\"num_experts_per_tok\":1,"
+    good("{\"model_type\":\"llama4_text\"," BASE
+         ",\"intermediate_size_mlp\":128,\"num_local_experts\":4,\"num_experts_per_tok\":1,"
          "\"interleave_moe_layer_step\":2,\"attention_chunk_size\":16}");
     CHECK_INT(model.n_kinds, 3);
     CHECK(!model.kinds[0].moe && model.kinds[1].moe);
@@ -110,20 +118,26 @@ static void test_families(void)
     good("{\"model_type\":\"falcon\"," BASE ",\"multi_query\":true,\"parallel_attn\":true,\"bias\":false}");
     CHECK_INT(model.kv_heads, 1);
     CHECK_INT(model.norms_per_layer, 1);
-    good("{\"model_type\":\"mpt\",\"d_model\":64,\"n_heads\":8,\"n_layers\":4,\"expansion_ratio\":4,\"max_seq_len\":32,\"vocab_size\":1000,"
-         "\"no_bias\":false,\"attn_config\":{\"alibi\":false}}");
+    good(
+        "{\"model_type\":\"mpt\",\"d_model\":64,\"n_heads\":8,\"n_layers\":4,\"expansion_ratio\":4,\"max_seq_len\":32,\"vocab_size\":1000,"
+        "\"no_bias\":false,\"attn_config\":{\"alibi\":false}}");
     CHECK(model.learned_positions && model.qkv_bias && model.norm_bias && model.tied && !model.gated);
-    good("{\"model_type\":\"mpt\",\"d_model\":64,\"n_heads\":8,\"n_layers\":4,\"vocab_size\":1000,\"no_bias\":true,\"attn_config\":{\"alibi\":true}}");
+    good(
+        "{\"model_type\":\"mpt\",\"d_model\":64,\"n_heads\":8,\"n_layers\":4,\"vocab_size\":1000,\"no_bias\":true,\"attn_config\":{\"alibi\":true}}");
     CHECK(model.alibi && !model.learned_positions && !model.qkv_bias && !model.norm_bias);
-    good("{\"model_type\":\"opt\",\"ffn_dim\":96,\"hidden_size\":64,\"num_hidden_layers\":4,\"num_attention_heads\":8,\"vocab_size\":1000,"
-         "\"max_position_embeddings\":32,\"word_embed_proj_dim\":64}");
+    good(
+        "{\"model_type\":\"opt\",\"ffn_dim\":96,\"hidden_size\":64,\"num_hidden_layers\":4,\"num_attention_heads\":8,\"vocab_size\":1000,"
+        "\"max_position_embeddings\":32,\"word_embed_proj_dim\":64}");
     CHECK_INT(model.position_rows, 34);
-    good("{\"model_type\":\"minimax_m2\"," BASE ",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"use_mtp\":true,\"num_mtp_modules\":3}");
+    good("{\"model_type\":\"minimax_m2\"," BASE
+         ",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"use_mtp\":true,\"num_mtp_modules\":3}");
     CHECK(model.qk_norm_full && model.router_bias);
     CHECK_INT(model.mtp_modules, 3);
-    good("{\"model_type\":\"minimax_m2\"," BASE ",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"use_mtp\":false,\"num_mtp_modules\":3}");
+    good("{\"model_type\":\"minimax_m2\"," BASE
+         ",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"use_mtp\":false,\"num_mtp_modules\":3}");
     CHECK_INT(model.mtp_modules, 0);
-    good("{\"model_type\":\"gpt_oss\"," BASE ",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":16}");
+    good("{\"model_type\":\"gpt_oss\"," BASE
+         ",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":16}");
     CHECK(model.attention_sinks && model.expert_bias && model.router_bias);
     CHECK_INT(model.kinds[model.kind_of_layer[0]].window, 16);
     CHECK_INT(model.kinds[model.kind_of_layer[1]].window, 0);
@@ -140,8 +154,12 @@ static int64_t layers_of(bool moe)
 /* Case H08: every form of saying which layers have experts. */
 static void test_expert_layers(void)
 {
-#define MOE "{\"model_type\":\"qwen3_moe\"," BASE ",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"
-    static const struct { const char *text; int64_t moe; } cases[] = {
+#define MOE                                                                                                            \
+    "{\"model_type\":\"qwen3_moe\"," BASE ",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"
+    static const struct {
+        const char *text;
+        int64_t moe;
+    } cases[] = {
         {MOE "}", 4},
         {MOE ",\"first_k_dense_replace\":3}", 1},
         {MOE ",\"first_k_dense_replace\":4}", 0},
@@ -170,44 +188,51 @@ static void test_expert_layers(void)
     bad(MOE ",\"mlp_only_layers\":[1e300]}", "not a layer number");
     bad(MOE ",\"mlp_only_layers\":[NaN]}", "not a layer number");
     bad(MOE ",\"first_k_dense_replace\":5}", "first_k_dense_replace 5 is more than num_hidden_layers 4");
-    bad("{\"model_type\":\"qwen3_moe\"," BASE ",\"num_experts\":8,\"num_experts_per_tok\":9}", "num_experts_per_tok 9 is more than num_experts 8");
+    bad("{\"model_type\":\"qwen3_moe\"," BASE ",\"num_experts\":8,\"num_experts_per_tok\":9}",
+        "num_experts_per_tok 9 is more than num_experts 8");
     bad("{\"model_type\":\"qwen3_moe\"," BASE ",\"num_experts\":8}", "missing num_experts_per_tok");
-    bad("{\"model_type\":\"qwen3_moe\"," BASE ",\"moe_k\":8,\"moe_intermediate_size\":32}", "speaks of experts, but their number is not given");
+    bad("{\"model_type\":\"qwen3_moe\"," BASE ",\"moe_k\":8,\"moe_intermediate_size\":32}",
+        "speaks of experts, but their number is not given");
 }
 
 /* Cases H01, H03, H04, H05, H06, H09, H11 of the shared list, with the pages' own files and numbers. */
 static void test_cases(void)
 {
     struct model_flops flops;
-    good("{\"architectures\":[\"Qwen3ForCausalLM\"],\"hidden_size\":2560,\"num_attention_heads\":32,\"num_key_value_heads\":8,\"head_dim\":128,"
-         "\"intermediate_size\":9728,\"num_hidden_layers\":36,\"vocab_size\":151936,\"tie_word_embeddings\":true}");
+    good(
+        "{\"architectures\":[\"Qwen3ForCausalLM\"],\"hidden_size\":2560,\"num_attention_heads\":32,\"num_key_value_heads\":8,\"head_dim\":128,"
+        "\"intermediate_size\":9728,\"num_hidden_layers\":36,\"vocab_size\":151936,\"tie_word_embeddings\":true}");
     CHECK_INT(parameters.total, 4022468096);
     CHECK_INT(parameters.embedding, 388956160);
     CHECK_INT(parameters.head, 0);
     model_count_flops(&model, 4096, &flops);
     CHECK_DOUBLE(flops.head, 777912320, 0); /* H04: counted, though tied */
-    good("{\"model_type\":\"gemma2\",\"hidden_size\":2304,\"num_hidden_layers\":26,\"num_attention_heads\":8,\"num_key_value_heads\":4,"
-         "\"head_dim\":256,\"intermediate_size\":9216,\"vocab_size\":256000}");
+    good(
+        "{\"model_type\":\"gemma2\",\"hidden_size\":2304,\"num_hidden_layers\":26,\"num_attention_heads\":8,\"num_key_value_heads\":4,"
+        "\"head_dim\":256,\"intermediate_size\":9216,\"vocab_size\":256000}");
     CHECK_INT(parameters.total, 2614341888);
-    good("{\"model_type\":\"deepseek_v2\",\"hidden_size\":2048,\"num_hidden_layers\":27,\"num_attention_heads\":16,\"num_key_value_heads\":16,"
-         "\"q_lora_rank\":null,\"kv_lora_rank\":512,\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,\"n_routed_experts\":64,"
-         "\"n_shared_experts\":2,\"num_experts_per_tok\":6,\"moe_intermediate_size\":1408,\"intermediate_size\":10944,\"first_k_dense_replace\":1,"
-         "\"moe_layer_freq\":1,\"vocab_size\":102400,\"tie_word_embeddings\":false}");
+    good(
+        "{\"model_type\":\"deepseek_v2\",\"hidden_size\":2048,\"num_hidden_layers\":27,\"num_attention_heads\":16,\"num_key_value_heads\":16,"
+        "\"q_lora_rank\":null,\"kv_lora_rank\":512,\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,\"n_routed_experts\":64,"
+        "\"n_shared_experts\":2,\"num_experts_per_tok\":6,\"moe_intermediate_size\":1408,\"intermediate_size\":10944,\"first_k_dense_replace\":1,"
+        "\"moe_layer_freq\":1,\"vocab_size\":102400,\"tie_word_embeddings\":false}");
     CHECK_INT(parameters.total, 15706484224);
     CHECK_INT(parameters.active, 2661150208);
     CHECK_INT(parameters.active - parameters.embedding, 2451435008);
-    good("{\"model_type\":\"deepseek_v3\",\"hidden_size\":7168,\"num_hidden_layers\":61,\"num_attention_heads\":128,\"q_lora_rank\":1536,"
-         "\"kv_lora_rank\":512,\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,\"n_routed_experts\":256,\"n_shared_experts\":1,"
-         "\"num_experts_per_tok\":8,\"moe_intermediate_size\":2048,\"intermediate_size\":18432,\"first_k_dense_replace\":3,\"vocab_size\":129280,"
-         "\"num_nextn_predict_layers\":1,\"quantization_config\":{\"quant_method\":\"fp8\"}}");
+    good(
+        "{\"model_type\":\"deepseek_v3\",\"hidden_size\":7168,\"num_hidden_layers\":61,\"num_attention_heads\":128,\"q_lora_rank\":1536,"
+        "\"kv_lora_rank\":512,\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,\"n_routed_experts\":256,\"n_shared_experts\":1,"
+        "\"num_experts_per_tok\":8,\"moe_intermediate_size\":2048,\"intermediate_size\":18432,\"first_k_dense_replace\":3,\"vocab_size\":129280,"
+        "\"num_nextn_predict_layers\":1,\"quantization_config\":{\"quant_method\":\"fp8\"}}");
     CHECK_INT(parameters.total, 671026419200);
     CHECK_INT(parameters.total - 58 * 256, 671026404352); /* without the router's biases */
     CHECK_INT(parameters.active, 37552297472);
     CHECK_DOUBLE((double)parameters.mtp, 11.5e9, 0.02);
     CHECK_CONTAINS(warn.text, "quantization_config (fp8) is ignored");
-    good("{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"mistral\",\"hidden_size\":5120,\"num_hidden_layers\":40,"
-         "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"head_dim\":128,\"intermediate_size\":32768,\"vocab_size\":131072},"
-         "\"vision_config\":{\"hidden_size\":1024,\"num_hidden_layers\":24}}");
+    good(
+        "{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"mistral\",\"hidden_size\":5120,\"num_hidden_layers\":40,"
+        "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"head_dim\":128,\"intermediate_size\":32768,\"vocab_size\":131072},"
+        "\"vision_config\":{\"hidden_size\":1024,\"num_hidden_layers\":24}}");
     CHECK_STR(warn.text, "file 'x': the vision tower ('vision_config') is not counted, only the language model is");
     CHECK_INT(model.layers, 40);
     CHECK_STR(model.family, "mistral");
@@ -215,19 +240,25 @@ static void test_cases(void)
 
 static void test_refused(void)
 {
-    static const struct { const char *add, *part; } cases[] = {
-        {"\"hybrid_override_pattern\":\"MEM*\"", "not understood: state-space (Mamba) layers (field 'hybrid_override_pattern' is 'MEM*')"},
-        {"\"layer_types\":[\"linear_attention\",\"full_attention\"]", "linear-attention layers (field 'layer_types[0]' is 'linear_attention')"},
+    static const struct {
+        const char *add, *part;
+    } cases[] = {
+        {"\"hybrid_override_pattern\":\"MEM*\"",
+         "not understood: state-space (Mamba) layers (field 'hybrid_override_pattern' is 'MEM*')"},
+        {"\"layer_types\":[\"linear_attention\",\"full_attention\"]",
+         "linear-attention layers (field 'layer_types[0]' is 'linear_attention')"},
         {"\"model_type\":\"jamba\"", "state-space (Mamba) layers (field 'model_type' is 'jamba')"},
         {"\"model_type\":\"qwen3_5_moe_text\"", "linear-attention layers (field 'model_type' is 'qwen3_5_moe_text')"},
-        {"\"architectures\":[\"Qwen3NextForCausalLM\"]", "linear-attention layers (field 'architectures' is 'Qwen3NextForCausalLM')"},
+        {"\"architectures\":[\"Qwen3NextForCausalLM\"]",
+         "linear-attention layers (field 'architectures' is 'Qwen3NextForCausalLM')"},
         {"\"architectures\":[\"MambaForCausalLM\"]", "state-space"},
         {"\"attn_type_list\":[0,1]", "linear-attention layers"},
         {"\"is_encoder_decoder\":true", "encoder-decoder models (field 'is_encoder_decoder' is true)"},
         {"\"cross_attention_layers\":[3,8]", "cross-attention layers (field 'cross_attention_layers' is a list)"},
         {"\"compress_ratios\":[128,4]", "compressed sparse attention"},
         {"\"model_type\":\"bert\"", "bidirectional encoders"},
-        {"\"layer_types\":[\"full_attention\",\"weird\",\"full_attention\",\"full_attention\"]", "field 'layer_types[1]' is 'weird', which is not understood"},
+        {"\"layer_types\":[\"full_attention\",\"weird\",\"full_attention\",\"full_attention\"]",
+         "field 'layer_types[1]' is 'weird', which is not understood"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[1024];
@@ -235,12 +266,14 @@ static void test_refused(void)
         bad(text, cases[i].part);
         CHECK_INT(err.count, 1);
     }
-    good("{\"model_type\":\"llama\"," BASE ",\"is_encoder_decoder\":false,\"cross_attention_layers\":[],\"num_kv_shared_layers\":0}");
+    good("{\"model_type\":\"llama\"," BASE
+         ",\"is_encoder_decoder\":false,\"cross_attention_layers\":[],\"num_kv_shared_layers\":0}");
 }
 
 static void test_problems(void)
 {
-    bad("{}", "file 'x' is not a model's config.json: missing hidden_size, num_hidden_layers, num_attention_heads, intermediate_size, vocab_size");
+    bad("{}",
+        "file 'x' is not a model's config.json: missing hidden_size, num_hidden_layers, num_attention_heads, intermediate_size, vocab_size");
     bad("[]", "file 'x' holds a list; a model's config.json is an object");
     bad("7", "holds a number");
     bad("{\"hidden_size\":64,\"n_head\":4}", "file 'x': missing num_hidden_layers, intermediate_size, vocab_size");
@@ -254,28 +287,37 @@ static void test_problems(void)
     bad("{\"hidden_size\":\"64\",\"num_hidden_layers\":-4,\"num_attention_heads\":1.5,\"intermediate_size\":NaN,\"vocab_size\":1e17}",
         "field 'hidden_size' is a string");
     CHECK_INT(err.count, 5); /* all at once, and not missing as well */
-    bad("{\"hidden_size\":64,\"num_hidden_layers\":0,\"num_attention_heads\":8,\"intermediate_size\":96,\"vocab_size\":1000}", "allowed: 1 to 1024");
+    bad("{\"hidden_size\":64,\"num_hidden_layers\":0,\"num_attention_heads\":8,\"intermediate_size\":96,\"vocab_size\":1000}",
+        "allowed: 1 to 1024");
     bad("{\"hidden_size\":65,\"num_hidden_layers\":4,\"num_attention_heads\":8,\"intermediate_size\":96,\"vocab_size\":1000}",
         "num_attention_heads 8 does not divide hidden_size 65 and head_dim is not given");
     bad("{" BASE ",\"num_key_value_heads\":3}", "num_key_value_heads 3 does not divide num_attention_heads 8");
-    bad("{\"model_type\":\"deepseek_v3\"," BASE "}", "missing kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim");
-    bad("{\"model_type\":\"llama\"," BASE ",\"layer_types\":[\"full_attention\"]}", "field 'layer_types' has 1 entries for 4 layers");
+    bad("{\"model_type\":\"deepseek_v3\"," BASE "}",
+        "missing kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim");
+    bad("{\"model_type\":\"llama\"," BASE ",\"layer_types\":[\"full_attention\"]}",
+        "field 'layer_types' has 1 entries for 4 layers");
     bad("{\"hidden_size\":1048576,\"num_hidden_layers\":1024,\"num_attention_heads\":65536,\"head_dim\":65536,\"intermediate_size\":16777216,"
-        "\"vocab_size\":16777216,\"num_experts\":65536,\"num_experts_per_tok\":65536}", "the limit is 9e+15");
+        "\"vocab_size\":16777216,\"num_experts\":65536,\"num_experts_per_tok\":65536}",
+        "the limit is 9e+15");
     bad("{\"model_type\":\"opt\",\"ffn_dim\":96,\"hidden_size\":64,\"num_hidden_layers\":4,\"num_attention_heads\":8,\"vocab_size\":1000,"
-        "\"max_position_embeddings\":32,\"word_embed_proj_dim\":32}", "an embedding of another width");
+        "\"max_position_embeddings\":32,\"word_embed_proj_dim\":32}",
+        "an embedding of another width");
     bad("{\"text_config\":{" BASE ",\"num_key_value_heads\":3.5}}", "field 'text_config.num_key_value_heads' is 3.5");
     good("{\"model_type\":\"brand_new\"," BASE ",\"what_is_this\":17}");
-    CHECK_CONTAINS(warn.text, "model_type 'brand_new' is not known; read as RMSNorm, gated MLP, rotary positions, no biases, untied head");
+    CHECK_CONTAINS(
+        warn.text,
+        "model_type 'brand_new' is not known; read as RMSNorm, gated MLP, rotary positions, no biases, untied head");
     CHECK_INT(warn.count, 1);
-    good("{\"model_type\":\"gemma3\",\"text_config\":{\"hidden_size\":2560,\"intermediate_size\":10240,\"num_hidden_layers\":34}}");
+    good(
+        "{\"model_type\":\"gemma3\",\"text_config\":{\"hidden_size\":2560,\"intermediate_size\":10240,\"num_hidden_layers\":34}}");
     CHECK_INT(warn.count, 4); /* heads, kv heads, head_dim, vocabulary: the family's, said aloud */
     CHECK_CONTAINS(warn.text, "field 'num_attention_heads' is absent; 8 taken, the default of gemma3");
 }
 
 static void test_span(void)
 {
-    static struct model m = {.n_kinds = 4, .kinds = {{.window = 0}, {.window = 100}, {.window = 100, .chunked = true}, {.window = 5000}}};
+    static struct model m = {
+        .n_kinds = 4, .kinds = {{.window = 0}, {.window = 100}, {.window = 100, .chunked = true}, {.window = 5000}}};
     CHECK_DOUBLE(model_attention_span(1000, 0), 500.5, 0);
     CHECK_DOUBLE(model_attention_span(1000, 1000), 500.5, 0);
     CHECK_DOUBLE(model_attention_span(1000, 2000), 500.5, 0);
@@ -303,16 +345,20 @@ static void test_flops(void)
     CHECK_DOUBLE(f.forward, 4 * layer + 2.0 * 64 * 1000, 1e-15);
     CHECK_DOUBLE(f.training, 3 * f.forward, 0);
     CHECK_DOUBLE(f.mtp, 0, 0);
-    good("{\"model_type\":\"qwen3_moe\"," BASE ",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":32}");
+    good("{\"model_type\":\"qwen3_moe\"," BASE
+         ",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":32}");
     model_count_flops(&model, 100, &f);
     layer = 2.0 * (4 * 64 * 64 + 2 * 3 * 64 * 32 + 64 * 8) + 4.0 * 64 * 50.5;
     CHECK_DOUBLE(f.forward, 4 * layer + 2.0 * 64 * 1000, 1e-15);
     /* MLA with indexer and MTP */
-    good("{\"model_type\":\"deepseek_v32\"," BASE ",\"q_lora_rank\":24,\"kv_lora_rank\":16,\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,"
+    good("{\"model_type\":\"deepseek_v32\"," BASE
+         ",\"q_lora_rank\":24,\"kv_lora_rank\":16,\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,"
          "\"v_head_dim\":6,\"index_n_heads\":3,\"index_head_dim\":5,\"index_topk\":20,\"num_nextn_predict_layers\":2}");
     model_count_flops(&model, 100, &f);
-    double attention = 64 * 24 + 24 * 8 * 12 + 64 * (16 + 4) + 16 * 8 * (8 + 6) + 8 * 6 * 64, index = 24 * 15 + 64 * 5 + 64 * 3;
-    layer = 2.0 * (attention + index + 3 * 64 * 96) + 2.0 * 8 * (12 + 6) * model_attention_span(100, 20) + 2.0 * 15 * 50.5;
+    double attention = 64 * 24 + 24 * 8 * 12 + 64 * (16 + 4) + 16 * 8 * (8 + 6) + 8 * 6 * 64,
+           index = 24 * 15 + 64 * 5 + 64 * 3;
+    layer =
+        2.0 * (attention + index + 3 * 64 * 96) + 2.0 * 8 * (12 + 6) * model_attention_span(100, 20) + 2.0 * 15 * 50.5;
     CHECK_DOUBLE(f.forward, 4 * layer + 2.0 * 64 * 1000, 1e-15);
     CHECK_DOUBLE(f.mtp, 2 * (layer + 2.0 * 2 * 64 * 64 + 2.0 * 64 * 1000), 1e-15);
     CHECK_INT(parameters.attention, 4 * ((int64_t)attention + (int64_t)index + 24 + 16 + 2 * 5));
@@ -322,13 +368,15 @@ static void test_flops(void)
 /* Parts by the way they are sharded add up to the whole. */
 static void check_layer_sums(void)
 {
-    int64_t sum = parameters.embedding + parameters.head + (model.final_norm + model.embedding_norm) * model.hidden * (model.norm_bias ? 2 : 1);
+    int64_t sum = parameters.embedding + parameters.head +
+                  (model.final_norm + model.embedding_norm) * model.hidden * (model.norm_bias ? 2 : 1);
     int64_t layers = 0;
     for (int i = 0; i < model.n_kinds; i++) {
         struct layer_parameters p;
         model_layer_parameters(&model, i, &p);
         int64_t experts = model.kinds[i].moe ? model.experts : 0;
-        sum += model.kinds[i].layers * (p.attention_tp + p.attention_kv + p.attention_rep + p.mlp_tp + p.mlp_rep + p.router + p.norm + experts * p.expert);
+        sum += model.kinds[i].layers * (p.attention_tp + p.attention_kv + p.attention_rep + p.mlp_tp + p.mlp_rep +
+                                        p.router + p.norm + experts * p.expert);
         layers += model.kinds[i].layers;
     }
     CHECK_INT(sum, parameters.total);
@@ -408,7 +456,9 @@ static void test_shared_runs(void)
 
 static void test_names(void)
 {
-    static const struct { const char *file, *text, *name; } cases[] = {
+    static const struct {
+        const char *file, *text, *name;
+    } cases[] = {
         {"/a/b/Llama-3.1-8B.json", "{" BASE "}", "Llama-3.1-8B"},
         {"models/Llama-3.1-8B/config.json", "{" BASE "}", "Llama-3.1-8B"},
         {"config.json", "{" BASE "}", "config"},

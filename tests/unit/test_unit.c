@@ -6,11 +6,21 @@
 
 static void test_bytes(void)
 {
-    static const struct { const char *text; double bytes; } good[] = {
-        {"72GiB", 72 * UNIT_GIB}, {"80GB", 80e9},        {"512MiB", 536870912.0}, {"1.5 TiB", 1.5 * 1024 * UNIT_GIB},
-        {"0B", 0},                {"1e3KB", 1e6},        {"7kB", 7000},           {"2TB", 2e12},
+    static const struct {
+        const char *text;
+        double bytes;
+    } good[] = {
+        {"72GiB", 72 * UNIT_GIB},
+        {"80GB", 80e9},
+        {"512MiB", 536870912.0},
+        {"1.5 TiB", 1.5 * 1024 * UNIT_GIB},
+        {"0B", 0},
+        {"1e3KB", 1e6},
+        {"7kB", 7000},
+        {"2TB", 2e12},
     };
-    static const char *const bad[] = {"72", "", "GiB", "-1GiB", "72 gib", "72GiBs", "nanGiB", "infGB", "0x10GB", "1e400GB", "1e300TiB.", "1.2.3GB"};
+    static const char *const bad[] = {"72",     "",      "GiB",    "-1GiB",   "72 gib",    "72GiBs",
+                                      "nanGiB", "infGB", "0x10GB", "1e400GB", "1e300TiB.", "1.2.3GB"};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         double bytes = -1;
         CHECK_INT(unit_parse_bytes(good[i].text, &bytes, NULL), 0);
@@ -38,7 +48,8 @@ static void test_numbers(void)
     CHECK_INT(n, -12);
     CHECK_INT(unit_parse_int("9223372036854775807", INT64_MIN, INT64_MAX, &n, NULL), 0);
     CHECK_INT(n, INT64_MAX);
-    static const char *const bad_ints[] = {"", "1.5", "1e3", " 1", "1 ", "0x10", "9223372036854775808", "one", "+", "--1"};
+    static const char *const bad_ints[] = {"",    "1.5", "1e3", " 1", "1 ", "0x10", "9223372036854775808",
+                                           "one", "+",   "--1"};
     for (size_t i = 0; i < sizeof(bad_ints) / sizeof(bad_ints[0]); i++)
         CHECK_INT(unit_parse_int(bad_ints[i], INT64_MIN, INT64_MAX, &n, NULL), -1);
     CHECK_INT(unit_parse_int("8", 1, 7, &n, &err), -1);
