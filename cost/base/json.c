@@ -12,7 +12,6 @@
 #include "cost/base/err.h"
 #include "cost/base/file.h"
 #include "cost/base/json_scan.h"
-#include "cost/base/names.h"
 
 enum { FILE_BYTES_MAX = 16 << 20, PATH_TEXT_MAX = 512 };
 
@@ -258,6 +257,11 @@ double json_double(const struct json *number)
     return cJSON_IsNumber(in(number)) ? in(number)->valuedouble : 0;
 }
 
+const char *json_digits(const struct json *number)
+{
+    return cJSON_IsRaw(in(number)) ? in(number)->valuestring : NULL;
+}
+
 bool json_true(const struct json *boolean)
 {
     return cJSON_IsTrue(in(boolean));
@@ -266,153 +270,6 @@ bool json_true(const struct json *boolean)
 const char *json_text(const struct json *string)
 {
     return cJSON_IsString(in(string)) && !is_odd_number(in(string)) ? in(string)->valuestring : NULL;
-}
-
-/* ---- fields ---- */
-
-static const char *field_name(struct json_at at, const char *key, char *buffer)
-{
-    snprintf(buffer, PATH_TEXT_MAX, "%s%s%s", at.path, at.path[0] != '\0' ? "." : "", key);
-    return buffer;
-}
-
-/* The field when it has this type; *ret = 1 found, 0 absent or null, -1 of another type. */
-static const struct json *typed_field(struct json_at at, const char *key, enum json_type type, const char *expected,
-                                      int *ret, struct err *err)
-{
-    char name[PATH_TEXT_MAX];
-    const struct json *node = json_get(at.node, key);
-    *ret = node != NULL && json_type(node) != JSON_NULL;
-    if (*ret == 0 || json_type(node) == type)
-        return node;
-    *ret = err_add(err, "file '%s': field '%s' is %s; it must be %s", at.file, field_name(at, key, name),
-                   json_type_name(node), expected);
-    return NULL;
-}
-
-static int out_of_range(struct json_at at, const char *key, double value, double min, double max, struct err *err)
-{
-    char name[PATH_TEXT_MAX];
-    field_name(at, key, name);
-    if (max >= exact_max)
-        return err_add(err, "file '%s': field '%s' is %.15g; allowed: %.15g or more", at.file, name, value, min);
-    if (min <= -exact_max)
-        return err_add(err, "file '%s': field '%s' is %.15g; allowed: %.15g or less", at.file, name, value, max);
-    return err_add(err, "file '%s': field '%s' is %.15g; allowed: %.15g to %.15g", at.file, name, value, min, max);
-}
-
-int json_read_int(struct json_at at, const char *key, int64_t min, int64_t max, int64_t *out, struct err *err)
-{
-    int found;
-    char name[PATH_TEXT_MAX];
-    const struct json *node = typed_field(at, key, JSON_NUMBER, "a whole number", &found, err);
-    if (found != 1)
-        return found;
-    double value = json_double(node);
-    if (value != floor(value))
-        return err_add(err, "file '%s': field '%s' is %.15g; it must be a whole number", at.file,
-                       field_name(at, key, name), value);
-    if (fabs(value) > exact_max)
-        return err_add(err, "file '%s': field '%s' is %.15g; that is too large", at.file, field_name(at, key, name),
-                       value);
-    if ((int64_t)value < min || (int64_t)value > max)
-        return out_of_range(at, key, value, (double)min, (double)max, err);
-    *out = (int64_t)value;
-    return 1;
-}
-
-int json_read_int32(struct json_at at, const char *key, int min, int max, int *out, struct err *err)
-{
-    int64_t value;
-    int found = json_read_int(at, key, min, max, &value, err);
-    if (found == 1)
-        *out = (int)value;
-    return found;
-}
-
-int json_read_double(struct json_at at, const char *key, double min, double max, double *out, struct err *err)
-{
-    int found;
-    const struct json *node = typed_field(at, key, JSON_NUMBER, "a number", &found, err);
-    if (found != 1)
-        return found;
-    double value = json_double(node);
-    if (!isfinite(value) || value < min || value > max)
-        return out_of_range(at, key, value, min, max, err);
-    *out = value;
-    return 1;
-}
-
-int json_read_bool(struct json_at at, const char *key, bool *out, struct err *err)
-{
-    int found;
-    const struct json *node = typed_field(at, key, JSON_BOOL, "true or false", &found, err);
-    if (found == 1)
-        *out = json_true(node);
-    return found;
-}
-
-int json_read_string(struct json_at at, const char *key, const char **out, struct err *err)
-{
-    int found;
-    const struct json *node = typed_field(at, key, JSON_STRING, "a string", &found, err);
-    if (found == 1)
-        *out = json_text(node);
-    return found;
-}
-
-int json_read_enum(struct json_at at, const char *key, const char *const *names, int *out, struct err *err)
-{
-    const char *word;
-    int found = json_read_string(at, key, &word, err);
-    if (found != 1)
-        return found;
-    int index = names_find(names, word);
-    if (index < 0) {
-        char name[PATH_TEXT_MAX], list[1024];
-        const char *nearest = names_nearest(names, word);
-        names_join(names, list, sizeof(list));
-        field_name(at, key, name);
-        if (nearest != NULL)
-            return err_add(err, "file '%s': field '%s' is '%.64s'; did you mean '%s'? (allowed: %s)", at.file, name,
-                           word, nearest, list);
-        return err_add(err, "file '%s': field '%s' is '%.64s'; allowed: %s", at.file, name, word, list);
-    }
-    *out = index;
-    return 1;
-}
-
-int json_read_object(struct json_at at, const char *key, struct json_at *out, char *path_buffer, size_t path_size,
-                     struct err *err)
-{
-    int found;
-    const struct json *node = typed_field(at, key, JSON_OBJECT, "an object", &found, err);
-    if (found != 1)
-        return found;
-    char name[PATH_TEXT_MAX];
-    snprintf(path_buffer, path_size, "%s", field_name(at, key, name));
-    out->file = at.file;
-    out->path = path_buffer;
-    out->node = node;
-    return 1;
-}
-
-int json_check_keys(struct json_at at, const char *const *known, struct err *warn, struct err *err)
-{
-    int result = 0;
-    char name[PATH_TEXT_MAX];
-    for (const struct json *child = json_first(at.node); child != NULL; child = json_next(child)) {
-        const char *key = json_key(child);
-        if (names_find(known, key) >= 0)
-            continue;
-        const char *nearest = names_nearest(known, key);
-        field_name(at, key, name);
-        if (nearest != NULL)
-            result = err_add(err, "file '%s': field '%s' is unknown; did you mean '%s'?", at.file, name, nearest);
-        else
-            err_add(warn, "file '%s': field '%s' is unknown and ignored", at.file, name);
-    }
-    return result;
 }
 
 /* ---- building ---- */
@@ -506,130 +363,4 @@ void json_push_number(struct json *array, double value)
 void json_push_string(struct json *array, const char *value)
 {
     json_push(array, out_of(must(value != NULL ? cJSON_CreateString(value) : cJSON_CreateNull())));
-}
-
-/* ---- printing: by hand, for cJSON's numbers are neither shortest nor the same in every version ---- */
-
-struct text {
-    char *bytes;
-    size_t length, capacity;
-};
-
-static void text_add(struct text *text, const char *bytes, size_t length)
-{
-    if (text->capacity - text->length <= length) {
-        size_t capacity = 2 * text->capacity + length + 256;
-        char *grown = realloc(text->bytes, capacity);
-        if (grown == NULL)
-            arena_out_of_memory(capacity);
-        text->bytes = grown;
-        text->capacity = capacity;
-    }
-    memcpy(text->bytes + text->length, bytes, length);
-    text->length += length;
-    text->bytes[text->length] = '\0';
-}
-
-static void text_puts(struct text *text, const char *string)
-{
-    text_add(text, string, strlen(string));
-}
-
-static void print_number(struct text *text, double value)
-{
-    char digits[40];
-    if (value == floor(value) && fabs(value) < 1e15) {
-        snprintf(digits, sizeof(digits), "%.0f", value == 0 ? 0.0 : value);
-    } else {
-        for (int precision = 15; precision <= 17; precision++) {
-            snprintf(digits, sizeof(digits), "%.*g", precision, value);
-            if (strtod(digits, NULL) == value)
-                break;
-        }
-    }
-    text_puts(text, digits);
-}
-
-static void print_string(struct text *text, const char *string)
-{
-    static const char plain[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
-    text_puts(text, "\"");
-    for (size_t left = strlen(string); left > 0;) {
-        const char *special = strchr(plain, string[0]);
-        size_t n = json_utf8_length(string, left);
-        char escape[8];
-        if (special != NULL) {
-            snprintf(escape, sizeof(escape), "\\%c", letters[special - plain]);
-            text_puts(text, escape);
-        } else if ((unsigned char)string[0] < 0x20) {
-            snprintf(escape, sizeof(escape), "\\u%04x", (unsigned)string[0]);
-            text_puts(text, escape);
-        } else if (n == 0) {
-            text_puts(text, "\xEF\xBF\xBD"); /* a byte that is not UTF-8 (from a file name) */
-        } else {
-            text_add(text, string, n);
-        }
-        string += n > 0 ? n : 1;
-        left -= n > 0 ? n : 1;
-    }
-    text_puts(text, "\"");
-}
-
-static bool has_containers(const cJSON *node)
-{
-    for (const cJSON *child = node->child; child != NULL; child = child->next) {
-        if (cJSON_IsObject(child) || cJSON_IsArray(child))
-            return true;
-    }
-    return false;
-}
-
-static void print_node(struct text *text, const cJSON *node, int indent, bool in_list);
-
-/* Lists of plain values stay on one line, and so do plain objects in a list. */
-static void print_container(struct text *text, const cJSON *node, int indent, bool in_list)
-{
-    bool object = cJSON_IsObject(node), lines = (object && !in_list) || has_containers(node);
-    char margin[2 * JSON_DEPTH_MAX + 4];
-    text_puts(text, object ? "{" : "[");
-    for (const cJSON *child = node->child; child != NULL; child = child->next) {
-        if (lines) {
-            snprintf(margin, sizeof(margin), "\n%*s", 2 * (indent + 1), "");
-            text_puts(text, margin);
-        }
-        if (object) {
-            print_string(text, child->string);
-            text_puts(text, ": ");
-        }
-        print_node(text, child, indent + 1, !object);
-        if (child->next != NULL)
-            text_puts(text, lines ? "," : ", ");
-    }
-    if (lines && node->child != NULL) {
-        snprintf(margin, sizeof(margin), "\n%*s", 2 * indent, "");
-        text_puts(text, margin);
-    }
-    text_puts(text, object ? "}" : "]");
-}
-
-static void print_node(struct text *text, const cJSON *node, int indent, bool in_list)
-{
-    if (cJSON_IsObject(node) || cJSON_IsArray(node))
-        print_container(text, node, indent, in_list);
-    else if (cJSON_IsString(node) && !is_odd_number(node))
-        print_string(text, node->valuestring);
-    else if (cJSON_IsRaw(node))
-        text_puts(text, node->valuestring);
-    else if (cJSON_IsNumber(node))
-        print_number(text, node->valuedouble);
-    else
-        text_puts(text, cJSON_IsTrue(node) ? "true" : cJSON_IsFalse(node) ? "false" : "null");
-}
-
-char *json_print(const struct json *root)
-{
-    struct text text = {NULL, 0, 0};
-    print_node(&text, in(root), 0, false);
-    text_puts(&text, "\n");
-    return text.bytes;
 }

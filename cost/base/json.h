@@ -44,6 +44,8 @@ const struct json *json_first(const struct json *container);       /* first chil
 const struct json *json_next(const struct json *child);
 const char *json_key(const struct json *child); /* key of a child of an object */
 double json_double(const struct json *number);
+/* The digits of a whole number of json_put_int that a double cannot hold, else NULL. */
+const char *json_digits(const struct json *number);
 bool json_true(const struct json *boolean);
 const char *json_text(const struct json *string);
 
