@@ -10,7 +10,9 @@
 #include "cost/base/names.h"
 #include "cost/model.h"
 
-enum { SPELLINGS = 7, MANY = 1 << 24 };
+enum { SPELLINGS = 7, MANY = 1 << 24, KEYS_EXAMINED = 2000 /* files have 30 to 100 fields */ };
+/* Short names have honest neighbours (use_mtp, use_mup): only longer ones are taken for misspelled. */
+enum { NUMBER_NAME_MIN = 8, FLAG_NAME_MIN = 12 };
 
 /* clang-format off */
 /* The first spelling is the one used in messages; "a.b" is field b of object a.
@@ -82,7 +84,8 @@ static const char *const flag_keys[FLAGS][SPELLINGS + 1] = {
 /* Fields that resemble one of the above and mean something else, or are read elsewhere. */
 static const char *const other_keys[] = {
     "qk_head_dim", "n_groups", "layer_types", "moe_layers", "mlp_only_layers", "moe_layer_freq", "mlp_layer_types",
-    "sliding_window", "hidden_act", "model_type", "architectures", "hidden_sizes", "num_head_channels", "max_length", NULL,
+    "sliding_window", "hidden_act", "model_type", "architectures", "hidden_sizes", "num_head_channels", "max_length",
+    "q_head_dim", "k_head_dim", "kv_head_dim", "o_lora_rank", NULL,
 };
 /* clang-format on */
 
@@ -173,17 +176,23 @@ static void find_misspellings(struct model_reader *reader)
     const char *numbers[NUMBERS * SPELLINGS + 1], *flags[FLAGS * SPELLINGS + 1];
     int n = 0;
     for (int i = 0; i < NUMBERS; i++) {
-        for (int j = 0; reader->number[i] == ABSENT && number_keys[i].names[j] != NULL; j++)
-            numbers[n++] = number_keys[i].names[j];
+        for (int j = 0; reader->number[i] == ABSENT && number_keys[i].names[j] != NULL; j++) {
+            if (strlen(number_keys[i].names[j]) >= NUMBER_NAME_MIN)
+                numbers[n++] = number_keys[i].names[j];
+        }
     }
     numbers[n] = NULL;
     n = 0;
     for (int i = 0; i < FLAGS; i++) {
-        for (int j = 0; reader->flag[i] == ABSENT && flag_keys[i][j] != NULL; j++)
-            flags[n++] = flag_keys[i][j];
+        for (int j = 0; reader->flag[i] == ABSENT && flag_keys[i][j] != NULL; j++) {
+            if (strlen(flag_keys[i][j]) >= FLAG_NAME_MIN)
+                flags[n++] = flag_keys[i][j];
+        }
     }
     flags[n] = NULL;
-    for (const struct json *child = json_first(reader->at.node); child != NULL; child = json_next(child)) {
+    int left = KEYS_EXAMINED;
+    for (const struct json *child = json_first(reader->at.node); child != NULL && left-- > 0;
+         child = json_next(child)) {
         enum json_type type = json_type(child);
         if (known_key(json_key(child)) || (type != JSON_NUMBER && type != JSON_BOOL))
             continue;

@@ -8,7 +8,7 @@
 #include "cost/base/err.h"
 #include "cost/base/names.h"
 
-enum { PATH_TEXT_MAX = 512 };
+enum { PATH_TEXT_MAX = 512, KEYS_EXAMINED = 2000 /* unknown keys whose nearest name is looked for */ };
 
 static const double exact_max = 9007199254740992.0; /* 2^53: whole numbers up to here are exact in a double */
 
@@ -141,13 +141,13 @@ int json_read_object(struct json_at at, const char *key, struct json_at *out, ch
 
 int json_check_keys(struct json_at at, const char *const *known, struct err *warn, struct err *err)
 {
-    int result = 0;
+    int result = 0, left = KEYS_EXAMINED;
     char name[PATH_TEXT_MAX];
     for (const struct json *child = json_first(at.node); child != NULL; child = json_next(child)) {
         const char *key = json_key(child);
         if (names_find(known, key) >= 0)
             continue;
-        const char *nearest = names_nearest(known, key);
+        const char *nearest = left-- > 0 ? names_nearest(known, key) : NULL;
         field_name(at, key, name);
         if (nearest != NULL)
             result = err_add(err, "file '%s': field '%s' is unknown; did you mean '%s'?", at.file, name, nearest);
