@@ -32,7 +32,7 @@
 #include "cost/base/err.h"
 #include "cost/base/names.h"
 
-enum { BUSY_MS = 2000, STEPS_MAX = 200000000, STEPS_UNIT = 10000, COLUMN_MAX = 6 };
+enum { BUSY_MS = 2000, STEPS_MAX = 100000000, STEPS_UNIT = 10000, COLUMN_MAX = 6 };
 #define FILE_BYTES_MAX ((int64_t)512 << 20)
 
 #define VALUE_COLUMNS \
