@@ -18,6 +18,8 @@ static const struct command commands[] = {
     {"search", cmd_search, "rank the plans for a model on a cluster, fastest first"},
     {"predict", cmd_predict, "step time, memory and where both go, of one plan"},
     {"explain", cmd_explain, "what bounds a plan, and why another one is slower"},
+    {"schedule", cmd_schedule, "one pipeline schedule, or a program from a file, priced and drawn"},
+    {"compare", cmd_compare, "all pipeline schedules side by side"},
     {"model", cmd_model, "parameters and FLOPs of a config.json"},
     {"profile", cmd_profile, "what is known of accelerators, links, networks and stacks"},
     {"chart", cmd_chart, "pictures of what predict and search found"},
