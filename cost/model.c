@@ -60,6 +60,9 @@ static void warn_not_counted(const struct model_reader *reader)
             err_add(reader->warn, "file '%s': the %s ('%s') is not counted, only the language model is",
                     reader->root.file, towers[i].what, towers[i].key);
     }
+    if (json_has(reader->at.node, "indexer_types"))
+        err_add(reader->warn, "file '%s': indexer_types is ignored: every layer is counted with an indexer of its own",
+                reader->root.file);
     const struct json *quantization = json_get(reader->root.node, "quantization_config");
     if (quantization == NULL || json_type(quantization) == JSON_NULL)
         quantization = json_get(reader->at.node, "quantization_config");
@@ -179,7 +182,7 @@ static void check_missing(const struct model_reader *reader, const struct model 
     require(reader, N_KV_LORA, model->mla, list, sizeof(list));
     require(reader, N_QK_NOPE, model->mla, list, sizeof(list));
     require(reader, N_QK_ROPE, model->mla, list, sizeof(list));
-    require(reader, N_V_HEAD_DIM, model->mla, list, sizeof(list));
+    require(reader, N_V_HEAD_DIM, model->mla && (reader->family->traits & V_FROM_HIDDEN) == 0, list, sizeof(list));
     require(reader, N_INDEX_HEADS, index, list, sizeof(list));
     require(reader, N_INDEX_HEAD_DIM, index, list, sizeof(list));
     require(reader, N_INDEX_TOPK, index, list, sizeof(list));
@@ -308,6 +311,8 @@ static void read_attention(const struct model_reader *reader, struct model *mode
     model->qk_rope = n[N_QK_ROPE];
     model->head_dim = model->qk_nope + model->qk_rope;
     model->v_head_dim = n[N_V_HEAD_DIM];
+    if (model->v_head_dim == ABSENT && (reader->family->traits & V_FROM_HIDDEN) != 0 && n[N_HEADS] > 0)
+        model->v_head_dim = n[N_HIDDEN] / n[N_HEADS];
     model->index_heads = n[N_INDEX_HEADS] > 0 ? n[N_INDEX_HEADS] : 0;
     model->index_head_dim = model->index_heads > 0 ? n[N_INDEX_HEAD_DIM] : 0;
     model->index_topk = model->index_heads > 0 ? n[N_INDEX_TOPK] : 0;

@@ -51,7 +51,9 @@ enum model_trait {
     WINDOW_OFF = 1 << 24,     /* sliding_window counts only with use_sliding_window true (Qwen) */
     SHARED_ONE = 1 << 25,     /* one shared expert of the routed experts' width (Llama-4) */
     SHARED_GATE = 1 << 26,
-    PARALLEL_ONE = 1 << 27, /* a parallel block has one norm instead of two */
+    PARALLEL_ONE = 1 << 27,  /* a parallel block has one norm instead of two */
+    CHUNKED = 1 << 28,       /* the window is a chunk */
+    V_FROM_HIDDEN = 1 << 29, /* MLA: v_head_dim is hidden_size / heads when not stated */
 };
 
 struct model_family {
@@ -76,7 +78,7 @@ const struct model_family *model_family_unknown(const char *hidden_act);
 /* clang-format off */
 enum model_number {
     N_HIDDEN, N_LAYERS, N_HEADS, N_VOCAB, N_FFN, N_KV_HEADS, N_HEAD_DIM, N_DENSE_FFN, N_EXPANSION, N_POSITIONS,
-    N_EXPERTS, N_TOP_K, N_EXPERT_FFN, N_SHARED_EXPERTS, N_SHARED_FFN, N_FIRST_DENSE, N_SPARSE_STEP, N_GROUPS, N_TOPK_GROUP,
+    N_EXPERTS, N_TOP_K, N_EXPERT_FFN, N_SHARED_EXPERTS, N_SHARED_FFN, N_FIRST_DENSE, N_LAST_SPARSE, N_SPARSE_STEP, N_GROUPS, N_TOPK_GROUP,
     N_Q_LORA, N_KV_LORA, N_QK_NOPE, N_QK_ROPE, N_V_HEAD_DIM, N_INDEX_HEADS, N_INDEX_HEAD_DIM, N_INDEX_TOPK,
     N_MTP, N_MTP_LAYERS, N_MAX_WINDOW_LAYERS, N_EMBED_WIDTH, NUMBERS
 };

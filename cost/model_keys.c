@@ -10,7 +10,7 @@
 #include "cost/base/names.h"
 #include "cost/model.h"
 
-enum { SPELLINGS = 7, MANY = 1 << 24, KEYS_EXAMINED = 2000 /* files have 30 to 100 fields */ };
+enum { SPELLINGS = 8, MANY = 1 << 24, KEYS_EXAMINED = 2000 /* files have 30 to 100 fields */ };
 /* Short names have honest neighbours (use_mtp, use_mup): only longer ones are taken for misspelled. */
 enum { NUMBER_NAME_MIN = 8, FLAG_NAME_MIN = 12 };
 
@@ -35,13 +35,14 @@ static const struct number_key {
     [N_POSITIONS] = {{"max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"}, .min = 1, .max = INT64_C(1) << 40, .first_wins = true},
     [N_EXPERTS] = {{"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_moe_experts", "num_routed_experts",
                     "ffn_config.moe_num_experts"}, .min = 0, .max = 1 << 16},
-    [N_TOP_K] = {{"num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_top_k", "moe_topk", "moe_router_topk",
+    [N_TOP_K] = {{"num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_top_k", "moe_topk", "moe_k", "moe_router_topk",
                   "ffn_config.moe_top_k"}, .min = 1, .max = 1 << 16},
     [N_EXPERT_FFN] = {{"moe_intermediate_size", "moe_ffn_hidden_size"}, .min = 1, .max = MANY},
-    [N_SHARED_EXPERTS] = {{"n_shared_experts", "num_shared_experts", "num_shared_expert"}, .min = 0, .max = 1 << 16},
+    [N_SHARED_EXPERTS] = {{"n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"}, .min = 0, .max = 1 << 16},
     [N_SHARED_FFN] = {{"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"}, .min = 0, .max = MANY},
-    [N_FIRST_DENSE] = {{"first_k_dense_replace"}, .min = 0, .max = MODEL_LAYERS_MAX},
-    [N_SPARSE_STEP] = {{"decoder_sparse_step", "interleave_moe_layer_step"}, .min = 0, .max = MODEL_LAYERS_MAX},
+    [N_FIRST_DENSE] = {{"first_k_dense_replace", "moe_layer_start_index"}, .min = 0, .max = MODEL_LAYERS_MAX},
+    [N_LAST_SPARSE] = {{"moe_layer_end_index"}, .min = -1, .max = MODEL_LAYERS_MAX},
+    [N_SPARSE_STEP] = {{"decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval"}, .min = 0, .max = MODEL_LAYERS_MAX},
     [N_GROUPS] = {{"n_group", "num_expert_group"}, .min = 0, .max = 1 << 16},
     [N_TOPK_GROUP] = {{"topk_group"}, .min = 0, .max = 1 << 16},
     [N_Q_LORA] = {{"q_lora_rank"}, .min = 0, .max = 1 << 20},

@@ -109,6 +109,7 @@ static void place_experts(struct model_reader *reader, int64_t layers, uint8_t *
 {
     static const char *const dense[] = {"dense", NULL}, *const sparse[] = {"sparse", "moe", NULL};
     int64_t first = reader->number[N_FIRST_DENSE] != ABSENT ? reader->number[N_FIRST_DENSE] : 0;
+    int64_t last = reader->number[N_LAST_SPARSE] != ABSENT ? reader->number[N_LAST_SPARSE] : layers;
     int64_t step = reader->number[N_SPARSE_STEP] != ABSENT ? reader->number[N_SPARSE_STEP] : 1;
     int64_t frequency = read_frequency(reader, layers, moe);
     read_words(reader, "mlp_layer_types", dense, sparse, layers, moe);
@@ -116,24 +117,43 @@ static void place_experts(struct model_reader *reader, int64_t layers, uint8_t *
     read_indices(reader, "mlp_only_layers", 0, false, layers, moe);
     for (int64_t i = 0; i < layers; i++) {
         if (moe[i] == UNSET)
-            moe[i] = i >= first && i % frequency == 0 && step > 0 && (i + 1) % step == 0;
+            moe[i] = i >= first && i <= last && i % frequency == 0 && step > 0 && (i + 1) % step == 0;
     }
 }
 
-/* Which layers have the window, when there is one. */
+/* "LLLG": local and global layers, repeated. */
+static void read_pattern(struct model_reader *reader, const char *key, const char *pattern, int64_t layers,
+                         uint8_t *ret)
+{
+    size_t length = strlen(pattern);
+    if (length == 0 || strspn(pattern, "LG") != length) {
+        err_add(reader->err, "file '%s': field '%s' is '%.40s'; it must be a number or letters L and G",
+                reader->at.file, key, pattern);
+        return;
+    }
+    for (int64_t i = 0; i < layers; i++)
+        ret[i] = pattern[(size_t)i % length] == 'L';
+}
+
+/* Which layers have the window, when there is one: a list, a pattern, or the family's habit. */
 static void place_windows(struct model_reader *reader, int64_t layers, uint8_t *windowed)
 {
     static const char *const full[] = {"full_attention", "attention", "global_attention", "global", NULL};
     static const char *const window[] = {"sliding_attention", "chunked_attention", "local_attention", "local", NULL};
     int period = reader->family->period, whole = reader->family->full;
-    if (list_field(reader, "layer_types") != NULL) {
+    bool newer = json_has(reader->at.node, "_sliding_window_pattern");
+    const char *pattern_key = newer ? "_sliding_window_pattern" : "sliding_window_pattern";
+    const char *pattern = json_text(json_get(reader->at.node, pattern_key));
+    if (list_field(reader, "layer_types") != NULL)
         read_words(reader, "layer_types", full, window, layers, windowed);
-    } else if (json_read_int32(reader->at, "sliding_window_pattern", 1, MODEL_LAYERS_MAX, &period, reader->err) == 1) {
+    else if (list_field(reader, "attention_layers") != NULL)
+        read_words(reader, "attention_layers", full, window, layers, windowed);
+    else if (pattern != NULL)
+        read_pattern(reader, pattern_key, pattern, layers, windowed);
+    else if (json_read_int32(reader->at, pattern_key, 1, MODEL_LAYERS_MAX, &period, reader->err) == 1)
         whole = period - 1;
-    }
-    int64_t from = (reader->family->traits & WINDOW_OFF) != 0 && reader->number[N_MAX_WINDOW_LAYERS] != ABSENT
-                       ? reader->number[N_MAX_WINDOW_LAYERS]
-                       : 0;
+    bool late = (reader->family->traits & WINDOW_OFF) != 0 && reader->number[N_MAX_WINDOW_LAYERS] != ABSENT;
+    int64_t from = late ? reader->number[N_MAX_WINDOW_LAYERS] : 0;
     for (int64_t i = 0; i < layers; i++) {
         if (windowed[i] == UNSET)
             windowed[i] = i >= from && (period == 0 || i % period != whole);
@@ -206,7 +226,7 @@ void model_read_layers(struct model_reader *reader, struct model *model)
         struct layer_kind kind = {.moe = words.moe[i] == 1};
         fill_kind(reader, model, &kind);
         kind.window = words.windowed[i] == 1 ? window : 0;
-        kind.chunked = kind.window > 0 && reader->family->window_key != NULL;
+        kind.chunked = kind.window > 0 && (reader->family->traits & CHUNKED) != 0;
         model->kind_of_layer[i] = (uint8_t)find_kind(model, &kind);
         model->kinds[model->kind_of_layer[i]].layers++;
     }

@@ -113,6 +113,18 @@ static void test_families(void)
     CHECK_INT(model.kinds[1].shared_ffn, 96);
     CHECK(model.kinds[0].chunked && model.kinds[1].chunked);
     CHECK_INT(model.kinds[model.kind_of_layer[3]].window, 0); /* every fourth layer sees everything */
+    good("{\"model_type\":\"exaone4\"," BASE ",\"sliding_window\":16,\"sliding_window_pattern\":\"LLG\"}");
+    CHECK_INT(model.kinds[model.kind_of_layer[1]].window, 16);
+    CHECK_INT(model.kinds[model.kind_of_layer[2]].window, 0);
+    CHECK_INT(model.kinds[model.kind_of_layer[3]].window, 16);
+    bad("{\"model_type\":\"exaone4\"," BASE ",\"sliding_window\":16,\"sliding_window_pattern\":\"LXG\"}",
+        "letters L and G");
+    good("{\"model_type\":\"gemma3_text\"," BASE ",\"sliding_window\":16,\"_sliding_window_pattern\":2}");
+    CHECK_INT(model.kinds[model.kind_of_layer[0]].window, 16);
+    CHECK_INT(model.kinds[model.kind_of_layer[1]].window, 0);
+    good("{\"model_type\":\"gpt_neo\"," BASE ",\"max_position_embeddings\":32,\"window_size\":16}");
+    CHECK(!model.qkv_bias && model.out_bias && model.kinds[0].window == 0 && model.kinds[1].window == 16 &&
+          !model.kinds[1].chunked);
     good("{\"model_type\":\"gpt_neox\"," BASE ",\"use_parallel_residual\":true}");
     CHECK(model.norms_per_layer == 2 && model.qkv_bias && model.out_bias && model.mlp_bias && !model.tied);
     good("{\"model_type\":\"falcon\"," BASE ",\"multi_query\":true,\"parallel_attn\":true,\"bias\":false}");
