@@ -39,6 +39,8 @@ void builder_init(struct builder *ret, const struct ops_context *context, struct
     ret->tokens = (double)plan->micro_batch * (double)plan->seq_len / plan->cp;
     ret->tokens_rank = plan->sequence_parallel ? ret->tokens / plan->tp : ret->tokens;
     ret->bytes = precision_activation_bytes(plan->precision);
+    ret->input_bytes = precision_is_fp8(plan->precision) ? 1 : ret->bytes;
+    ret->repeats_cheap = plan->attention == ATTENTION_FLASH && !context->stack->sharded_per_layer;
     ret->rate = precision_rate(plan->precision);
     ret->async_tp = !context->stack->sharded_per_layer;
 }
@@ -187,6 +189,12 @@ void builder_finish(struct builder *b)
     p->kept_full_bytes = b->tokens_rank * (double)b->context->model->hidden * b->bytes;
 }
 
+void builder_keep(struct builder *b, double bytes, double selective_bytes)
+{
+    b->price->kept_bytes += bytes;
+    b->price->kept_selective_bytes += selective_bytes;
+}
+
 void ops_norm(struct builder *b, const char *name, double width)
 {
     builder_pointwise(b, name, b->tokens_rank * width * 2 * b->bytes, b->tokens_rank * width * 3 * b->bytes, 1);
@@ -199,9 +207,10 @@ void ops_price_layer(const struct ops_context *context, int kind, struct layer_p
     const struct model *model = context->model;
     double hidden = (double)model->hidden, stored = b.tokens_rank * hidden * b.bytes;
     for (int i = 0; i < model->norms_per_layer; i++) {
+        double before = b.device_s[PHASE_F], output = b.tokens_rank * hidden * b.input_bytes;
         ops_norm(&b, "norm", hidden);
-        ret->kept_bytes += 2 * stored; /* its input and its output */
-        ret->kept_selective_bytes += 2 * stored;
+        builder_keep(&b, stored + output, b.repeats_cheap || context->stack->sharded_per_layer ? stored : stored + output);
+        ret->selective_s += b.repeats_cheap ? b.device_s[PHASE_F] - before : 0;
     }
     ops_attention(&b, kind);
     builder_pointwise(&b, "residual", 3 * stored, 2 * stored, 1);
@@ -212,7 +221,7 @@ void ops_price_layer(const struct ops_context *context, int kind, struct layer_p
     builder_pointwise(&b, "residual", 3 * stored, 2 * stored, 1);
     builder_finish(&b);
     if (context->stack->sharded_per_layer) /* per-op activation checkpointing keeps the layer's input */
-        ret->kept_selective_bytes += stored - 2 * model->norms_per_layer * stored;
+        ret->kept_selective_bytes -= (model->norms_per_layer - 1) * stored;
 }
 
 void ops_price_embedding(const struct ops_context *context, struct layer_price *ret)

@@ -15,6 +15,8 @@ struct builder {
     double tokens;         /* of the micro-batch in one tensor-parallel group: mbs * seq / cp */
     double tokens_rank;    /* in regions that sequence parallelism shards: tokens / tp, else tokens */
     double bytes;          /* of one stored activation element */
+    double input_bytes;    /* of one stored element of a linear's input: 1 where an 8-bit copy serves wgrad */
+    bool repeats_cheap;    /* selective recompute repeats norms, activations and latent up-projections (flash attention) */
     enum rate rate;        /* of linear layers */
     bool async_tp;         /* gradient collectives of column-parallel layers run beside dgrad and wgrad */
 };
@@ -48,5 +50,7 @@ void ops_attention(struct builder *builder, int kind);
 void ops_mlp(struct builder *builder, double ffn);
 void ops_moe(struct builder *builder, int kind);
 void ops_norm(struct builder *builder, const char *name, double width);
+/* Kept from F to B: without and with selective recompute. */
+void builder_keep(struct builder *builder, double bytes, double selective_bytes);
 
 #endif

@@ -4,19 +4,18 @@
  * GQA, SwiGLU, MLA and flash come out right): per token the inputs of every linear
  * and of every nonlinear op; flash keeps q, k, v, the output and 4 bytes per head
  * and token instead of the 5 s^2 bytes per head of the unfused core.
- * Selective recompute: Megatron repeats the attention core; the per-layer-sharded
- * stacks (torchtitan) keep every second GEMM output and the attention output. */
+ * With the 8-bit recipes the inputs of linears are kept in 8 bit.
+ * Selective recompute: with the unfused attention core Megatron repeats that core
+ * (Korthikanti et al. 2022); with flash attention, which keeps no scores, it repeats
+ * what is cheap: norms, activation functions and the latent up-projections
+ * (Megatron-core's recompute modules layernorm, moe_act and mla_up_proj); the
+ * per-layer-sharded stacks (torchtitan) keep every second GEMM output and the
+ * attention output. */
 #include <math.h>
 
 #include "cost/collective.h"
 #include "cost/kernel.h"
 #include "cost/ops_internal.h"
-
-static void keep(struct builder *b, double bytes, double selective_bytes)
-{
-    b->price->kept_bytes += bytes;
-    b->price->kept_selective_bytes += selective_bytes;
-}
 
 /* Widths of q, k, v on one rank, elements per token. */
 struct widths {
@@ -93,9 +92,23 @@ static void unfused_core(struct builder *b, const struct attention_shape *s)
     backward /= b->context->stack->attention_speed;
     builder_op(b, "attention core", OP_ATTENTION, PHASE_F, forward, flop, 0, 4);
     builder_op(b, "attention core", OP_ATTENTION, PHASE_B, backward, 2 * flop, 0, 7);
-    keep(b, 5 * scores, 0);
+    builder_keep(b, 5 * scores, 0);
     b->price->selective_s += forward;
     b->price->working_bytes = fmax(b->price->working_bytes, 5 * scores);
+}
+
+/* Ring attention runs one kernel per block of keys, half of each block masked on
+ * average, and merges the partial outputs (fp32 read, read, write). */
+static double core_seconds(const struct builder *b, const struct attention_shape *s)
+{
+    const struct plan *plan = b->context->plan;
+    if (plan->cp == 1 || plan->context_parallel == CP_ULYSSES)
+        return kernel_attention_s(b->accelerator, s);
+    struct attention_shape block = *s;
+    block.keys = s->keys / plan->cp;
+    block.span = s->span / plan->cp;
+    double merge = kernel_pointwise_s(b->accelerator, 12 * s->batch * s->heads * s->queries * s->v_dim);
+    return plan->cp * kernel_attention_s(b->accelerator, &block) + (plan->cp - 1) * merge;
 }
 
 static void attention_core(struct builder *b, const struct widths *w, int kind)
@@ -103,20 +116,17 @@ static void attention_core(struct builder *b, const struct widths *w, int kind)
     struct attention_shape s = core_shape(b, w, kind);
     const struct model *m = b->context->model;
     const struct plan *plan = b->context->plan;
-    bool sharded = b->context->stack->sharded_per_layer;
     double lse = b->tokens * w->heads * 4, t = b->tokens * b->bytes;
     if (plan->attention == ATTENTION_UNFUSED) {
         unfused_core(b, &s);
-        keep(b, t * w->out, t * w->out);
+        builder_keep(b, t * w->out, t * w->out);
         return;
     }
-    double forward = kernel_attention_s(b->accelerator, &s) / b->context->stack->attention_speed;
+    double forward = core_seconds(b, &s) / b->context->stack->attention_speed;
     double backward = forward * kernel_attention_backward(b->accelerator, &s);
     double flop = 2 * s.batch * s.heads * s.queries * s.span * (s.qk_dim + s.v_dim);
     builder_op(b, "attention core", OP_ATTENTION, PHASE_F, forward, flop, 0, 1);
     builder_op(b, "attention core", OP_ATTENTION, PHASE_B, backward, 2.5 * flop, 0, 3);
-    if (!sharded)
-        b->price->selective_s += forward;
     if (m->index_heads > 0) { /* the indexer scores every key (DeepSeek-V3.2) */
         double scores = b->tokens * model_attention_span(plan->seq_len, 0);
         double index_flop = 2 * scores * (double)(m->index_heads * m->index_head_dim);
@@ -125,7 +135,8 @@ static void attention_core(struct builder *b, const struct widths *w, int kind)
         builder_op(b, "sparse indexer", OP_ATTENTION, PHASE_B, 2 * index_s, 2 * index_flop, 0, 6);
     }
     context_parallel(b, w, forward, backward);
-    keep(b, t * w->out + lse, t * w->out + lse);
+    double copy = b->input_bytes < b->bytes ? b->tokens * w->out * b->input_bytes : 0; /* beside the one that flash needs */
+    builder_keep(b, t * w->out + lse + copy, t * w->out + lse + copy);
 }
 
 /* DeepSeek-V2's latent attention: down-projections on every rank, up-projections
@@ -147,7 +158,8 @@ static struct linear_times latent_projections(struct builder *b, const struct wi
     ops_norm(b, "kv norm", kv_lora);
     kv = builder_linear(b, "kv up", b->rate, b->tokens, kv_up, kv_lora);
     builder_pointwise(b, "rotary, concatenation", 3 * t * (w->q + w->k), 3 * t * (w->q + w->k), 4);
-    keep(b, 2 * b->tokens_rank * (q_lora + kv_lora) * b->bytes, 2 * b->tokens_rank * (q_lora + kv_lora) * b->bytes);
+    double latents = b->tokens_rank * (q_lora + kv_lora) * (b->bytes + b->input_bytes);
+    builder_keep(b, latents, latents);
     for (int i = 0; i < PHASES; i++)
         up.s[i] += kv.s[i];
     return up;
@@ -162,9 +174,12 @@ void ops_attention(struct builder *b, int kind)
     struct linear_times column;
     double enter = hidden;
     if (m->mla) {
+        double before = b->device_s[PHASE_F];
         column = latent_projections(b, &w);
         enter = (double)(m->q_lora + m->kv_lora);
-        keep(b, t * (w.q + w.k + w.v), t * (w.q + w.k + w.v));
+        builder_keep(b, t * (w.q + w.k + w.v), b->repeats_cheap ? 0 : t * (w.q + w.k + w.v));
+        if (b->repeats_cheap)
+            b->price->selective_s += (b->device_s[PHASE_F] - before) * 0.8; /* all but the down-projections */
     } else {
         double gate = m->attention_gate ? w.q : 0;
         column = builder_linear(b, "qkv", b->rate, b->tokens, w.q + gate + w.k + w.v, hidden);
@@ -173,7 +188,7 @@ void ops_attention(struct builder *b, int kind)
         if (!m->learned_positions && !m->alibi)
             builder_pointwise(b, "rotary", 2 * t * (w.q + w.k), 2 * t * (w.q + w.k), 2);
         double normed = m->qk_norm ? t * (w.q + w.k) : 0;
-        keep(b, t * (w.q + w.k + w.v) + normed + t * gate, sharded ? t * (w.q + w.v) : t * (w.q + w.k + w.v) + normed + t * gate);
+        builder_keep(b, t * (w.q + w.k + w.v) + normed + t * gate, sharded ? t * (w.q + w.v) : t * (w.q + w.k + w.v) + normed + t * gate);
     }
     builder_tp_enter(b, enter, column);
     attention_core(b, &w, kind);
@@ -191,10 +206,14 @@ void ops_mlp(struct builder *b, double ffn)
     double hidden = (double)m->hidden, inner = ffn / b->context->plan->tp, t = b->tokens * b->bytes, gates = m->gated ? 2 : 1;
     struct linear_times column = builder_linear(b, m->gated ? "gate, up" : "up", b->rate, b->tokens, gates * inner, hidden);
     builder_tp_enter(b, hidden, column);
+    double before = b->device_s[PHASE_F];
     builder_pointwise(b, "activation", (gates + 1) * inner * t, (2 * gates + 1) * inner * t, m->gated && b->context->stack->pointwise > 1.5 ? 2 : 1);
+    b->price->selective_s += b->repeats_cheap ? b->device_s[PHASE_F] - before : 0;
     struct linear_times row = builder_linear(b, "down", b->rate, b->tokens, hidden, inner);
     builder_tp_leave(b, hidden, row);
-    keep(b, (gates + 1) * inner * t, sharded ? (gates * 0.5) * inner * t + b->tokens_rank * hidden * b->bytes : (gates + 1) * inner * t);
+    double output = inner * b->tokens * b->input_bytes, kept = gates * inner * t + output;
+    double sharded_kept = gates * 0.5 * inner * t + b->tokens_rank * hidden * b->bytes;
+    builder_keep(b, kept, sharded ? sharded_kept : b->repeats_cheap ? kept - output : kept);
     b->price->working_bytes = fmax(b->price->working_bytes, (gates + 1) * inner * t);
     if (sharded)
         b->price->selective_s += column.s[PHASE_F] / 2 + kernel_pointwise_s(b->accelerator, (gates + 1) * inner * t + 20 * b->tokens_rank * hidden);
@@ -250,7 +269,9 @@ void ops_moe(struct builder *b, int kind)
     double before = b->device_s[PHASE_F];
     double per_expert = pairs * etp / local;
     experts(b, "experts gate, up", local, per_expert, hidden, gates * inner);
+    double activation = b->device_s[PHASE_F];
     builder_pointwise(b, "experts activation", pairs * etp * (gates + 1) * inner * b->bytes, pairs * etp * (2 * gates + 1) * inner * b->bytes, 2);
+    b->price->selective_s += b->repeats_cheap ? b->device_s[PHASE_F] - activation : 0;
     experts(b, "experts down", local, per_expert, inner, hidden);
     builder_pointwise(b, "unpermute", 2 * (tokens + pairs) * row, 2 * (tokens + pairs) * row, 4);
     dispatch(b, tokens, hidden, (b->device_s[PHASE_F] - before) / 2);
@@ -262,7 +283,8 @@ void ops_moe(struct builder *b, int kind)
     }
     if (k->shared_ffn > 0)
         ops_mlp(b, (double)k->shared_ffn);
-    double kept = pairs * etp * ((gates + 1) * inner * b->bytes + row) + tokens * (double)m->experts * 4;
-    keep(b, kept, kept);
+    double output = pairs * etp * inner * b->input_bytes;
+    double kept = pairs * etp * (gates * inner * b->bytes + hidden * b->input_bytes) + tokens * (double)m->experts * 4;
+    builder_keep(b, kept + output, b->repeats_cheap ? kept : kept + output);
     b->price->working_bytes = fmax(b->price->working_bytes, pairs * etp * (gates + 1) * inner * b->bytes + 2 * pairs * row);
 }

@@ -23,7 +23,7 @@ static void fill_durations(const struct stages *s, struct arena *arena, struct d
         d->backward[i] = engine_ps(s->stage[i].backward_s);
         d->wgrad[i] = engine_ps(s->stage[i].wgrad_s);
         d->bytes[i] = (int64_t)llround(s->stage[i].kept_bytes);
-        d->p2p[i] = engine_ps(s->p2p_s);
+        d->p2p[i] = engine_ps(s->places->p2p_s);
         d->forward_comm[i] = engine_ps(s->stage[i].forward_ep_s);
         d->backward_comm[i] = engine_ps(s->stage[i].backward_ep_s);
     }
@@ -34,7 +34,7 @@ static struct schedule_request request_of(const struct stages *s, const struct d
     const struct plan *plan = s->plan;
     return (struct schedule_request){.pp = plan->pp, .vp = plan->vp, .micro_batches = (int)micro_batches, .group = plan->schedule_group,
                                      .forward_ticks = d->forward, .backward_ticks = d->backward, .wgrad_ticks = d->wgrad,
-                                     .comm_ticks = engine_ps(s->p2p_s)};
+                                     .comm_ticks = engine_ps(s->places->p2p_s)};
 }
 
 static struct engine_costs costs_of(const struct stages *s, const struct durations *d, bool messages)
@@ -60,10 +60,10 @@ static int run_once(const struct stages *s, const struct durations *d, int64_t m
     struct engine_costs costs = costs_of(s, d, true), no_messages = costs_of(s, d, false);
     if (engine_run(&program, &costs, arena, &timeline, err) < 0)
         return -1;
-    if (s->p2p_s > 0 && engine_run(&program, &no_messages, arena, &quiet, err) < 0)
+    if (s->places->p2p_s > 0 && engine_run(&program, &no_messages, arena, &quiet, err) < 0)
         return -1;
     ret->makespan_s = (double)timeline.makespan_ps * 1e-12;
-    ret->makespan_no_p2p_s = s->p2p_s > 0 ? (double)quiet.makespan_ps * 1e-12 : ret->makespan_s;
+    ret->makespan_no_p2p_s = s->places->p2p_s > 0 ? (double)quiet.makespan_ps * 1e-12 : ret->makespan_s;
     ret->rank = timeline.rank;
     return 0;
 }

@@ -124,7 +124,9 @@ int predict_priced(const struct question *question, const struct plan *plan, con
     memset(ret, 0, sizeof *ret);
     ret->plan = *plan;
     ret->limit_bytes = question->memory_limit_bytes;
-    stages_fill(&stages, question, plan, prices, stage);
+    struct stage_places places;
+    stages_place(question, plan, &places);
+    stages_fill(&stages, question, plan, prices, &places, stage);
     int result = pipeline_run(&stages, arena, pipeline, err);
     if (result == 0) {
         fill_time(&stages, pipeline, ret);

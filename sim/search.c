@@ -55,12 +55,27 @@ static int compare_bound(const void *a, const void *b)
     return search_choice_compare(&p, &q, OBJECTIVE_TIME);
 }
 
+static bool same_layout(const struct search_choice *a, const struct search_choice *b)
+{
+    const struct search_unit *u = &a->unit, *v = &b->unit;
+    return u->tp == v->tp && u->cp == v->cp && u->pp == v->pp && u->ep == v->ep && u->etp == v->etp && u->micro_batch == v->micro_batch &&
+           u->sequence_parallel == v->sequence_parallel && a->schedule == b->schedule;
+}
+
+/* Best first, the better of two that differ in the rank order alone, `keep` at most. */
 static void sort_choices(struct choice_list *list, enum search_objective objective, int keep)
 {
+    int n = 0;
     if (list->n > 1)
         qsort(list->item, (size_t)list->n, sizeof *list->item, objective == OBJECTIVE_MEMORY ? compare_memory : compare_time);
-    if (list->n > keep)
-        list->n = keep;
+    for (int i = 0; i < list->n && n < keep; i++) {
+        bool known = false;
+        for (int j = 0; j < n && !known; j++)
+            known = same_layout(&list->item[i], &list->item[j]);
+        if (!known)
+            list->item[n++] = list->item[i];
+    }
+    list->n = n;
 }
 
 /* One phase over a range of units, dealt to the threads by index. */
@@ -260,9 +275,11 @@ static void publish_counts(struct search *s, struct search_result *ret)
         ret->rejected[i] = s->counts.rejected[i];
         if (s->counts.has_example[i]) {
             struct search_choice *e = &s->counts.example[i];
-            struct layer_prices *prices = &s->workers[0].prices;
-            search_choice_plan(s->question, s->options, e, prices, &ret->example[i]);
-            layer_prices_fill(prices, s->question, &ret->example[i], question_stack(s->question, s->options->base.stack));
+            struct layer_prices *prices = i < RULES ? NULL : &s->workers[0].prices; /* a broken plan has no prices */
+            if (prices) {
+                search_choice_plan(s->question, s->options, e, NULL, &ret->example[i]);
+                layer_prices_fill(prices, s->question, &ret->example[i], question_stack(s->question, s->options->base.stack));
+            }
             search_choice_plan(s->question, s->options, e, prices, &ret->example[i]);
         }
     }

@@ -10,6 +10,7 @@
 struct search_unit {
     int tp, cp, pp, dp, ep, etp, micro_batch, order;
     bool sequence_parallel;
+    bool overlap_ep; /* expert all-to-all beside another micro-batch's compute */
     double bound_s; /* no plan of this unit is faster */
 };
 
@@ -36,13 +37,24 @@ struct choice_list {
     struct search_choice *item;
 };
 
+/* What the schedules and ZeRO stages of one chunking share. */
+struct chunking {
+    bool valid, sharded;            /* sharded: filled with per-layer gathers (ZeRO-3) */
+    enum placement placement;
+    double max_busy_s, mean_busy_s; /* of a rank, one micro-batch */
+    int slowest;
+    int probe[6], n_probes; /* ranks whose memory and step work are looked at */
+};
+
 /* One thread's workplace. */
 struct search_worker {
     const struct question *question;
     const struct search_options *options;
     struct layer_prices prices;
     struct stage_price stage[PLAN_CHUNKS_MAX], sum[PREDICT_STAGES_MAX];
+    struct stage_places places;
     struct stages stages;
+    struct chunking chunking;
     struct plan plan;
     double threshold_s; /* slower than this is of no use */
     struct search_counts counts;
@@ -61,6 +73,7 @@ void search_unit_bound(struct search_worker *worker, struct search_unit *unit);
 void search_unit_run(struct search_worker *worker, const struct search_unit *unit);
 /* Total order: objective, then the fields. */
 int search_choice_compare(const struct search_choice *a, const struct search_choice *b, enum search_objective objective);
+/* prices NULL: without the layers of an uneven split. */
 void search_choice_plan(const struct question *question, const struct search_options *options, const struct search_choice *choice,
                         const struct layer_prices *prices, struct plan *ret);
 void search_count_rejected(struct search_counts *counts, int reason, const struct search_choice *choice);

@@ -96,6 +96,17 @@ static int unit_rule(struct space *s, const struct search_unit *u)
     return -1;
 }
 
+/* With experts: both with and without the all-to-all beside another micro-batch's
+ * compute; which schedules can do that is decided later. */
+static void overlaps(struct space *s, struct search_unit *u)
+{
+    for (int overlap = 0; overlap <= (u->ep > 1); overlap++) {
+        u->overlap_ep = overlap;
+        push(s, u);
+    }
+    u->overlap_ep = false;
+}
+
 static void batches(struct space *s, struct search_unit *u)
 {
     int64_t per_replica = s->options->base.global_batch / u->dp;
@@ -109,10 +120,10 @@ static void batches(struct space *s, struct search_unit *u)
             if ((sp && u->tp == 1) || (fix->sequence_parallel >= 0 && fix->sequence_parallel != sp))
                 continue;
             int rule = unit_rule(s, u);
-            if (rule < 0)
-                push(s, u);
-            else
+            if (rule >= 0)
                 reject(s, rule, u);
+            else
+                overlaps(s, u);
         }
     }
 }
@@ -191,6 +202,8 @@ int search_units(const struct question *question, const struct search_options *o
     struct space s = {.question = question, .options = options, .counts = counts, .plan = options->base};
     /* Data parallelism outermost keeps the pipeline near: worth a try where links differ. */
     bool two = question->cluster->n_groups > 1 || question->cluster->group[0].nodes > 1;
+    int per_node = question->cluster->group[0].accelerators_per_node;
+    bool levels = question->cluster->n_groups > 1 || question->cluster->group[0].nodes_per_leaf > 0;
     for (int order = 0; order < 2; order++) {
         if (options->fix.order >= 0 ? options->fix.order != order : order == 1 && !two)
             continue;
@@ -198,9 +211,9 @@ int search_units(const struct question *question, const struct search_options *o
         layouts(&s, order);
         if (order == 0 || options->fix.order >= 0)
             continue;
-        int kept = from; /* with one stage or one replica both orders are the same */
+        int kept = from; /* with one stage or one replica, or full nodes below both, the orders are the same */
         for (int i = from; i < s.n; i++)
-            if (s.unit[i].pp > 1 && s.unit[i].dp > 1)
+            if (s.unit[i].pp > 1 && s.unit[i].dp > 1 && (levels || (int64_t)s.unit[i].tp * s.unit[i].cp < per_node))
                 s.unit[kept++] = s.unit[i];
         s.n = kept;
     }

@@ -54,6 +54,7 @@ int search_choice_compare(const struct search_choice *a, const struct search_cho
     COMPARE_FIELD(u->micro_batch, v->micro_batch);
     COMPARE_FIELD(v->sequence_parallel, u->sequence_parallel);
     COMPARE_FIELD(u->order, v->order);
+    COMPARE_FIELD(v->overlap_ep, u->overlap_ep);
     COMPARE_FIELD(a->vp, b->vp);
     COMPARE_FIELD(a->zero, b->zero);
     COMPARE_FIELD((int)a->schedule, (int)b->schedule);
@@ -89,6 +90,7 @@ static void unit_plan(const struct search_options *options, const struct search_
     p->tp = u->tp, p->cp = u->cp, p->pp = u->pp, p->dp = u->dp, p->ep = u->ep, p->etp = u->etp;
     p->micro_batch = u->micro_batch, p->sequence_parallel = u->sequence_parallel;
     p->vp = 1, p->n_layers_per_stage = 0;
+    p->overlap.ep = u->overlap_ep;
     memcpy(p->rank_order, search_orders[u->order], sizeof p->rank_order);
 }
 
@@ -127,7 +129,8 @@ void search_choice_plan(const struct question *question, const struct search_opt
     ret->schedule = choice->schedule;
     ret->recompute = choice->recompute;
     ret->recompute_layers = choice->recompute == RECOMPUTE_FULL ? choice->recompute_layers : -1;
-    set_split(question->model, prices, ret, choice->balanced);
+    if (prices)
+        set_split(question->model, prices, ret, choice->balanced);
 }
 
 static void make_prices(struct search_worker *w)
@@ -148,13 +151,6 @@ void search_unit_bound(struct search_worker *w, struct search_unit *u)
     double micro_batches = (double)(w->options->base.global_batch / u->dp / u->micro_batch);
     u->bound_s = total / u->pp * micro_batches * (1 - 1e-9);
 }
-
-/* What all schedules of one chunking share. */
-struct chunking {
-    double max_busy_s, mean_busy_s; /* of a rank, one micro-batch */
-    int slowest;
-    int probe[6], n_probes; /* ranks whose memory and step work are looked at */
-};
 
 static void look_at_ranks(struct search_worker *w, struct chunking *c)
 {
@@ -188,6 +184,21 @@ static void look_at_ranks(struct search_worker *w, struct chunking *c)
     }
 }
 
+/* Stages and their sums by rank, again only when the plan's ZeRO stage or placement asks for it. */
+static void fill_chunking(struct search_worker *w)
+{
+    struct chunking *c = &w->chunking;
+    bool sharded = w->plan.zero >= 3;
+    enum placement placement = schedule_of(w->plan.schedule)->placement;
+    if (c->valid && c->sharded == sharded && c->placement == placement)
+        return;
+    stages_fill(&w->stages, w->question, &w->plan, &w->prices, &w->places, w->stage);
+    look_at_ranks(w, c);
+    c->valid = true;
+    c->sharded = sharded;
+    c->placement = placement;
+}
+
 static double pipeline_estimate(const struct search_worker *w, const struct chunking *c, enum plan_schedule schedule)
 {
     const struct plan *p = &w->plan;
@@ -195,7 +206,7 @@ static double pipeline_estimate(const struct search_worker *w, const struct chun
     double micro_batches = (double)plan_micro_batches(p);
     if (p->pp == 1)
         return micro_batches * c->max_busy_s;
-    struct schedule_times times = {.forward_s = s->forward_s, .backward_s = s->backward_s, .wgrad_s = s->wgrad_s, .comm_s = w->stages.p2p_s};
+    struct schedule_times times = {.forward_s = s->forward_s, .backward_s = s->backward_s, .wgrad_s = s->wgrad_s, .comm_s = w->places.p2p_s};
     int counted = micro_batches > 1 << 20 ? 1 << 20 : (int)micro_batches;
     double ideal = counted * c->max_busy_s, equal = schedule_makespan_s(schedule, p->pp, p->vp, counted, &times, NULL);
     return micro_batches * c->max_busy_s + fmax(0, equal - ideal) * c->mean_busy_s / c->max_busy_s;
@@ -249,14 +260,16 @@ static void consider(struct search_worker *w, struct search_choice *choice, stru
         *best = *choice;
 }
 
-/* ZeRO stages worth a look: with one copy of the states they are all the same. */
+/* ZeRO stages worth a look: with one copy of the states they are all the same, and
+ * beside a pipeline Megatron's distributed optimizer is ZeRO-1 (gradients that are
+ * sharded would have to be reduced for every micro-batch). */
 static int zero_stages(const struct search_worker *w, int *ret)
 {
     const struct search_fix *fix = &w->options->fix;
     int n = 0;
     bool alone = w->plan.dp * w->plan.cp == 1 && w->plan.ep * w->plan.etp == w->plan.tp;
     for (int zero = 0; zero <= 3; zero++)
-        if (fix->zero >= 0 ? zero == fix->zero : !alone || zero == 1)
+        if (fix->zero >= 0 ? zero == fix->zero : alone ? zero == 1 : zero <= 1 || w->plan.pp == 1 || w->prices.stack->sharded_per_layer)
             ret[n++] = zero;
     return n;
 }
@@ -277,12 +290,9 @@ static void run_schedule(struct search_worker *w, struct search_choice *choice, 
             search_count_rejected(&w->counts, rule, choice);
             continue;
         }
-        /* per-layer sharding and V placements change the stages themselves */
-        struct chunking chunking;
-        stages_fill(&w->stages, w->question, p, &w->prices, w->stage);
-        look_at_ranks(w, &chunking);
-        choice->time_s = pipeline_estimate(w, &chunking, choice->schedule) + step_estimate(w, &chunking);
-        choice->bytes = memory_estimate(w, &chunking, choice->schedule);
+        fill_chunking(w);
+        choice->time_s = pipeline_estimate(w, &w->chunking, choice->schedule) + step_estimate(w, &w->chunking);
+        choice->bytes = memory_estimate(w, &w->chunking, choice->schedule);
         consider(w, choice, best);
     }
 }
@@ -327,13 +337,10 @@ static bool vp_fits(const struct schedule *schedule, const struct plan *p, const
     return vp == 1 || (p->pp > 1 && (int64_t)p->pp * vp <= model->layers + 2);
 }
 
-static void run_chunking(struct search_worker *w, const struct search_unit *u, int vp, uint32_t schedules)
+static void run_chunking(struct search_worker *w, const struct search_unit *u, int vp, uint32_t schedules, struct search_choice *best)
 {
     const struct model *model = w->question->model;
-    struct search_choice best[SCHEDULES];
     struct recompute_step steps[6];
-    for (int i = 0; i < SCHEDULES; i++)
-        best[i].time_s = -1;
     for (int balanced = 0; balanced < 2; balanced++) {
         w->plan.vp = vp;
         if (!set_split(model, &w->prices, &w->plan, balanced))
@@ -342,6 +349,7 @@ static void run_chunking(struct search_worker *w, const struct search_unit *u, i
         for (int i = 0; i < n; i++) {
             w->plan.recompute = steps[i].kind;
             w->plan.recompute_layers = steps[i].layers;
+            w->chunking.valid = false;
             for (int s = 0; s < SCHEDULES; s++) {
                 if (!(schedules & 1u << s))
                     continue;
@@ -351,9 +359,14 @@ static void run_chunking(struct search_worker *w, const struct search_unit *u, i
             }
         }
     }
-    for (int s = 0; s < SCHEDULES; s++)
-        if (best[s].time_s >= 0)
-            choice_list_push(&w->found, &best[s]);
+}
+
+/* Megatron's expert-parallel overlap runs one micro-batch's all-to-all beside
+ * another's compute: with virtual pipeline chunks, or without a pipeline. DualPipe
+ * does it in its own overlapped slots (sim/pipeline.c). */
+static bool overlaps_experts(enum plan_schedule schedule, bool alone)
+{
+    return alone || schedule == SCHEDULE_INTERLEAVED;
 }
 
 void search_unit_run(struct search_worker *w, const struct search_unit *u)
@@ -361,6 +374,10 @@ void search_unit_run(struct search_worker *w, const struct search_unit *u)
     const struct model *model = w->question->model;
     unit_plan(w->options, u, &w->plan);
     make_prices(w);
+    stages_place(w->question, &w->plan, &w->places);
+    struct search_choice best[SCHEDULES];
+    for (int i = 0; i < SCHEDULES; i++)
+        best[i].time_s = -1;
     for (int vp = 1; vp <= VP_MAX; vp++) {
         if (w->options->fix.vp > 0 && vp != w->options->fix.vp)
             continue;
@@ -369,10 +386,15 @@ void search_unit_run(struct search_worker *w, const struct search_unit *u)
             bool alone = u->pp == 1; /* one stage: every schedule is the same */
             if (alone ? s != SCHEDULE_1F1B : !(w->options->schedules & 1u << s))
                 continue;
+            if (u->ep > 1 && u->overlap_ep != overlaps_experts(s, alone))
+                continue;
             if (vp_fits(schedule_of(s), &w->plan, model, vp))
                 schedules |= 1u << s;
         }
         if (schedules)
-            run_chunking(w, u, vp, schedules);
+            run_chunking(w, u, vp, schedules, best);
     }
+    for (int s = 0; s < SCHEDULES; s++)
+        if (best[s].time_s >= 0)
+            choice_list_push(&w->found, &best[s]);
 }

@@ -62,9 +62,9 @@ struct shard_times {
 static double group_collective(const struct stages *s, enum collective_op op, double dense_bytes, double expert_bytes)
 {
     const struct cluster *cluster = s->question->cluster;
-    double t = collective_s(cluster, &s->dp, op, dense_bytes);
+    double t = collective_s(cluster, &s->places->dp, op, dense_bytes);
     if (expert_bytes > 0)
-        t += collective_s(cluster, &s->expert_dp, op, expert_bytes);
+        t += collective_s(cluster, &s->places->expert_dp, op, expert_bytes);
     return t;
 }
 
@@ -181,11 +181,11 @@ static bool same_kinds(const struct stages *s, int first_a, int first_b, int lay
     return true;
 }
 
-static void group_span(const struct stages *s, enum plan_group which, struct span *ret)
+static void group_span(const struct question *question, const struct plan *plan, enum plan_group which, struct span *ret)
 {
     struct rank_group group;
-    plan_rank_group(s->plan, which, &group);
-    cluster_span(s->question->cluster, &group, plan_world(s->plan), ret);
+    plan_rank_group(plan, which, &group);
+    cluster_span(question->cluster, &group, plan_world(plan), ret);
 }
 
 static int count_communicators(const struct plan *plan)
@@ -201,23 +201,27 @@ static int count_communicators(const struct plan *plan)
     return n;
 }
 
+void stages_place(const struct question *question, const struct plan *plan, struct stage_places *ret)
+{
+    *ret = (struct stage_places){.communicators = count_communicators(plan)};
+    group_span(question, plan, GROUP_DP_CP, &ret->dp);
+    group_span(question, plan, GROUP_EXPERT_DP, &ret->expert_dp);
+    if (plan->pp == 1)
+        return;
+    struct span hop;
+    group_span(question, plan, GROUP_PP_NEXT, &hop);
+    ret->p2p_bytes = (double)plan->micro_batch * (double)plan->seq_len / plan->cp * (double)question->model->hidden *
+                     precision_activation_bytes(plan->precision) / (plan->sequence_parallel ? plan->tp : 1);
+    ret->p2p_s = collective_s(question->cluster, &hop, COLLECTIVE_P2P, ret->p2p_bytes);
+}
+
 void stages_fill(struct stages *ret, const struct question *question, const struct plan *plan, const struct layer_prices *prices,
-                 struct stage_price *stage)
+                 const struct stage_places *places, struct stage_price *stage)
 {
     const struct model *model = question->model;
-    *ret = (struct stages){.question = question, .plan = plan, .prices = prices, .stage = stage, .n = plan->pp * plan->vp};
-    group_span(ret, GROUP_DP_CP, &ret->dp);
-    group_span(ret, GROUP_EXPERT_DP, &ret->expert_dp);
+    *ret = (struct stages){.question = question, .plan = plan, .prices = prices, .places = places, .stage = stage, .n = plan->pp * plan->vp};
     ret->dp_ways = (double)plan->dp * plan->cp;
-    ret->expert_dp_ways = fmax(1, (double)ret->expert_dp.ranks);
-    ret->communicators = count_communicators(plan);
-    if (plan->pp > 1) {
-        struct span hop;
-        group_span(ret, GROUP_PP_NEXT, &hop);
-        ret->p2p_bytes = (double)plan->micro_batch * (double)plan->seq_len / plan->cp * (double)model->hidden *
-                         precision_activation_bytes(plan->precision) / (plan->sequence_parallel ? plan->tp : 1);
-        ret->p2p_s = collective_s(question->cluster, &hop, COLLECTIVE_P2P, ret->p2p_bytes);
-    }
+    ret->expert_dp_ways = fmax(1, (double)places->expert_dp.ranks);
     int layer = 0;
     for (int i = 0; i < ret->n; i++) {
         int layers = plan_chunk_layers(plan, model, i);
@@ -334,10 +338,12 @@ double stages_rank_memory(const struct stages *s, int rank, const struct stage_p
     const struct plan *plan = s->plan;
     const struct model *model = s->question->model;
     bool has_head = stages_rank_of(plan, s->n - 1) == rank;
+    if (plan->overlap.ep) /* the overlapped slot holds one more micro-batch of a chunk */
+        kept_bytes += sum->kept_bytes / plan->vp;
     struct rank_load load = {.dense_params = sum->dense_params, .expert_params = sum->expert_params,
                              .largest_layer_params = sum->largest_layer_params, .edge_params = sum->edge_params, .dp_ways = s->dp_ways,
                              .expert_dp_ways = s->expert_dp_ways, .kept_bytes = kept_bytes, .working_bytes = sum->working_bytes,
-                             .p2p_bytes = plan->pp > 1 ? 2 * s->p2p_bytes : 0, .communicators = s->communicators, .copies = 1};
+                             .p2p_bytes = plan->pp > 1 ? 2 * s->places->p2p_bytes : 0, .communicators = s->places->communicators, .copies = 1};
     if (has_head)
         load.logits = (double)plan->micro_batch * (double)plan->seq_len / plan->cp * ops_vocab_per_rank(model, plan) * (1 + (double)model->mtp_modules);
     return memory_rank(plan, s->prices->stack, &s->question->cluster->accelerator, &load, ret_bytes);

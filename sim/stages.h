@@ -35,15 +35,21 @@ struct rank_step {
     double dp_exposed_s, optimizer_s;
 };
 
+/* Where a plan's data-parallel groups and pipeline neighbours lie; depends on the
+ * sizes tp..etp, the rank order and the micro-batch alone. */
+struct stage_places {
+    struct span dp, expert_dp;
+    double p2p_s, p2p_bytes; /* one message between neighbouring stages */
+    int communicators;
+};
+
 struct stages {
     const struct question *question;
     const struct plan *plan;
     const struct layer_prices *prices;
     int n;                   /* chunks: pp * vp (pp for dualpipe) */
-    double p2p_s, p2p_bytes; /* one boundary */
+    const struct stage_places *places;
     double dp_ways, expert_dp_ways;
-    struct span dp, expert_dp;
-    int communicators;
     struct stage_price *stage; /* [n], the caller's */
 };
 
@@ -51,9 +57,11 @@ const struct stack *question_stack(const struct question *question, const char *
 bool layer_prices_same(const struct layer_prices *prices, const struct plan *plan);
 void layer_prices_fill(struct layer_prices *ret, const struct question *question, const struct plan *plan, const struct stack *stack);
 
+void stages_place(const struct question *question, const struct plan *plan, struct stage_places *ret);
+
 /* stage: room for PLAN_CHUNKS_MAX. Depends on pp, vp, dp, zero, recompute, layers_per_stage (not on schedule's order). */
 void stages_fill(struct stages *ret, const struct question *question, const struct plan *plan, const struct layer_prices *prices,
-                 struct stage_price *stage);
+                 const struct stage_places *places, struct stage_price *stage);
 int stages_rank_of(const struct plan *plan, int stage); /* loop or V placement */
 /* Whether the rank's stages are all the same as those of the rank before it. */
 bool stages_rank_same(const struct stages *stages, int rank);
