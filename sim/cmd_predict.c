@@ -26,7 +26,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"plan", OPT_STRING, &a->plan, 0, 0, NULL, "FILE", "plan.json"},
         {"profile", OPT_STRING, &a->in.profile, 0, 0, NULL, "FILE", "your own profile, layered over the shipped one"},
         {"max-memory", OPT_STRING, &a->in.max_memory, 0, 0, NULL, "X", "limit per accelerator: 0.9 or 72GiB (default: 0.94 of its memory)"},
-        {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "table (default) or json"},
+        {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "default table"},
         {"chart", OPT_STRING, &a->chart, 0, 0, NULL, "FILE", "time breakdown as PNG, SVG or PDF"},
         {"memory-chart", OPT_STRING, &a->memory_chart, 0, 0, NULL, "FILE", "memory per pipeline stage as PNG, SVG or PDF"},
         {NULL, 0, NULL, 0, 0, NULL, NULL, NULL}};

@@ -321,7 +321,11 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
             reduce = group_collective(s, COLLECTIVE_REDUCE_SCATTER, dense * gradient, expert * gradient);
             gather = group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight, expert * weight);
         }
-        step.dp_exposed_s = once_per_step(reduce, plan->overlap.dp_grad, sum->backward_s + sum->wgrad_s, buckets, stack->overlap_slowdown) +
+        /* sharded gradients are reduced after every micro-batch (a pipeline keeps them whole until the last) */
+        double earlier = plan->zero == 2 && plan->pp == 1 ? (double)plan_micro_batches(plan) - 1 : 0;
+        double cover = plan->overlap.dp_grad ? sum->backward_s + sum->wgrad_s : 0;
+        step.dp_exposed_s = earlier * beside_cover(reduce, cover, stack->overlap_slowdown);
+        step.dp_exposed_s += once_per_step(reduce, plan->overlap.dp_grad, sum->backward_s + sum->wgrad_s, buckets, stack->overlap_slowdown) +
                             once_per_step(gather, plan->overlap.dp_param, sum->forward_s, buckets, stack->overlap_slowdown);
     } else { /* the first gather and the last scatter have nothing beside them */
         struct shard_times t = shard_times(s, dense / fmax(1, sum->layers), expert / fmax(1, sum->layers));
