@@ -44,6 +44,7 @@ int search_choice_compare(const struct search_choice *a, const struct search_cho
     if (objective == OBJECTIVE_MEMORY)
         COMPARE_FIELD(a->bytes, b->bytes);
     COMPARE_FIELD(a->time_s, b->time_s);
+    COMPARE_FIELD(a->zero, b->zero); /* the simpler of two equals */
     COMPARE_FIELD(a->bytes, b->bytes);
     const struct search_unit *u = &a->unit, *v = &b->unit;
     COMPARE_FIELD(u->tp, v->tp);

@@ -114,6 +114,59 @@ static void test_nothing_fits(void)
     search_release(&r);
 }
 
+static void parse_plan(const char *text, struct plan *ret)
+{
+    struct err err = {0};
+    struct json *root = NULL;
+    CHECK_INT(json_parse(text, strlen(text), "plan.json", &root, &err), 0);
+    CHECK_INT(plan_parse(root, "plan.json", ret, NULL, &err), 0);
+    CHECK_STR(err.text, "");
+    json_free(root);
+}
+
+/* The answer is no slower than a published plan, by the same prediction. */
+static void beats(const struct plan *published, enum precision precision, uint32_t schedules, const char *name)
+{
+    struct search_options o;
+    struct search_result r;
+    struct err err = {0};
+    static struct prediction p;
+    search_defaults(&o);
+    o.base.global_batch = published->global_batch;
+    o.base.seq_len = published->seq_len;
+    o.base.precision = precision;
+    o.schedules = schedules;
+    CHECK_INT(search_run(&in.question, &o, &r, &err), 0);
+    CHECK_INT(predict_plan(&in.question, published, &p, &err), 0);
+    CHECK_STR(err.text, "");
+    if (CHECK(r.n > 0)) {
+        char text[2][256];
+        printf("%s: published plan %.2f s (%.1f GiB), found %.2f s (%.1f GiB): %s\n", name, p.step_time_s, p.peak_bytes / 1073741824.0,
+               r.plans[0].step_time_s, r.plans[0].peak_bytes / 1073741824.0, plan_format(&r.plans[0].plan, text[0], sizeof text[0]));
+        CHECK(r.plans[0].step_time_s <= p.step_time_s);
+    }
+    search_release(&r);
+}
+
+/* Llama team 2024 (arXiv 2407.21783) Table 4: 16,384 H100, TP8 PP16 DP128, batch 16 M tokens at 8,192;
+ * DeepSeek-AI 2024 (arXiv 2412.19437) section 3.2: 2,048 H800, PP16 EP64 ZeRO-1, 15,360 sequences of 4,096. */
+static void test_published_plans(void)
+{
+    static struct plan plan;
+    load("hwprofiles/models/llama-3.1-405b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 2048, \"inter_node\": {\"fabric\": \"roce\"}}");
+    parse_plan("{\"tp\": 8, \"sequence_parallel\": true, \"pp\": 16, \"vp\": 8, \"dp\": 128, \"zero\": 2, \"global_batch\": 2048,"
+               " \"seq_len\": 8192, \"schedule\": \"interleaved\"}", &plan);
+    plan.n_layers_per_stage = 128; /* one layer per chunk; the first holds the embedding alone, the last the head */
+    for (int i = 0; i < 128; i++)
+        plan.layers_per_stage[i] = i > 0 && i < 127;
+    uint32_t three = 1u << SCHEDULE_GPIPE | 1u << SCHEDULE_1F1B | 1u << SCHEDULE_INTERLEAVED;
+    beats(&plan, PRECISION_BF16, three, "Llama-3.1-405B on 16,384 H100");
+    load("hwprofiles/models/deepseek-v3.json", "{\"accelerator\": \"h800-sxm\", \"nodes\": 256}");
+    parse_plan("{\"pp\": 16, \"dp\": 128, \"ep\": 64, \"global_batch\": 15360, \"seq_len\": 4096, \"precision\": \"fp8-block\","
+               " \"recompute\": \"selective\", \"layers_per_stage\": [4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,1]}", &plan);
+    beats(&plan, PRECISION_FP8_BLOCK, three, "DeepSeek-V3 on 2,048 H800, 1F1B");
+}
+
 static int sum_layers(const uint16_t *layers, int chunks)
 {
     int sum = 0;
@@ -161,6 +214,7 @@ int main(void)
     test_answer_holds();
     test_threads_and_bounds();
     test_nothing_fits();
+    test_published_plans();
     profile_close(in.profile);
     return test_report();
 }
