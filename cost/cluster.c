@@ -278,7 +278,7 @@ int cluster_parse(const struct json *root, const char *file, const struct profil
     bad |= read_name(at, &c, err);
     bad |= read_numbers(at, &c, err);
     if (groups != NULL && json_type(groups) != JSON_ARRAY) {
-        bad = err_add(err, "file '%s': field 'groups' is %s; it must be an array", file, json_type_name(groups));
+        bad = err_add(err, "file '%s': field 'groups' is %s; it must be a list", file, json_type_name(groups));
     } else if (groups != NULL) {
         bad |= read_groups(&top, groups, &c);
     } else {

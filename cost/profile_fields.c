@@ -265,9 +265,9 @@ const char *profile_unit_list(enum profile_dimension dimension, char *buffer, si
 
 void profile_field_set(const struct profile_field *field, void *object, double value, const char *text)
 {
-    char *at = (char *)object + field->offset;
     if (field->offset == SIZE_MAX)
         return;
+    char *at = (char *)object + field->offset;
     switch (field->type) {
     case FIELD_DOUBLE:
         *(double *)at = value;
@@ -289,9 +289,9 @@ void profile_field_set(const struct profile_field *field, void *object, double v
 
 double profile_field_get(const struct profile_field *field, const void *object)
 {
-    const char *at = (const char *)object + field->offset;
     if (field->offset == SIZE_MAX)
         return (double)NAN;
+    const char *at = (const char *)object + field->offset;
     switch (field->type) {
     case FIELD_DOUBLE:
         return *(const double *)at;
