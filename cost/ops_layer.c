@@ -199,6 +199,13 @@ void ops_attention(struct builder *b, int kind)
         b->price->selective_s += row.s[PHASE_F] + column.s[PHASE_F] * w.k / (w.q + w.k + w.v);
 }
 
+/* Bytes of one kept element of an activation function's input under selective
+ * recompute: DeepSeek-V3's fp8 recipe keeps it in 8 bit (arXiv 2412.19437 section 3.3.3). */
+static double gate_bytes(const struct builder *b)
+{
+    return b->context->plan->precision == PRECISION_FP8_BLOCK ? 1 : b->bytes;
+}
+
 void ops_mlp(struct builder *b, double ffn)
 {
     const struct model *m = b->context->model;
@@ -213,7 +220,7 @@ void ops_mlp(struct builder *b, double ffn)
     builder_tp_leave(b, hidden, row);
     double output = inner * b->tokens * b->input_bytes, kept = gates * inner * t + output;
     double sharded_kept = gates * 0.5 * inner * t + b->tokens_rank * hidden * b->bytes;
-    builder_keep(b, kept, sharded ? sharded_kept : b->repeats_cheap ? kept - output : kept);
+    builder_keep(b, kept, sharded ? sharded_kept : b->repeats_cheap ? gates * inner * b->tokens * gate_bytes(b) : kept);
     b->price->working_bytes = fmax(b->price->working_bytes, (gates + 1) * inner * t);
     if (sharded)
         b->price->selective_s += column.s[PHASE_F] / 2 + kernel_pointwise_s(b->accelerator, (gates + 1) * inner * t + 20 * b->tokens_rank * hidden);
@@ -285,6 +292,7 @@ void ops_moe(struct builder *b, int kind)
         ops_mlp(b, (double)k->shared_ffn);
     double output = pairs * etp * inner * b->input_bytes;
     double kept = pairs * etp * (gates * inner * b->bytes + hidden * b->input_bytes) + tokens * (double)m->experts * 4;
-    builder_keep(b, kept + output, b->repeats_cheap ? kept : kept + output);
+    double cheap = kept - pairs * etp * gates * inner * (b->bytes - gate_bytes(b));
+    builder_keep(b, kept + output, b->repeats_cheap ? cheap : kept + output);
     b->price->working_bytes = fmax(b->price->working_bytes, pairs * etp * (gates + 1) * inner * b->bytes + 2 * pairs * row);
 }

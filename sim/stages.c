@@ -341,7 +341,7 @@ double stages_rank_memory(const struct stages *s, int rank, const struct stage_p
 {
     const struct plan *plan = s->plan;
     const struct model *model = s->question->model;
-    bool has_head = stages_rank_of(plan, s->n - 1) == rank;
+    bool has_head = stages_rank_of(plan, s->n - 1) == rank || (plan->schedule == SCHEDULE_DUALPIPE && rank == 0);
     if (plan->overlap.ep) /* the overlapped slot holds one more micro-batch of a chunk */
         kept_bytes += sum->kept_bytes / plan->vp;
     struct rank_load load = {.dense_params = sum->dense_params, .expert_params = sum->expert_params,
