@@ -62,7 +62,8 @@ static int read_memory(struct json_at at, struct prediction *ret, struct err *er
     int found = json_read_object(at, "memory_bytes", &memory, path, sizeof(path), err);
     if (found <= 0)
         return found < 0 ? -1 : err_add(err, "file '%s': memory_bytes is missing", at.file);
-    if (read_number(memory, "peak", &ret->peak_bytes, err) < 0 || read_number(memory, "limit", &ret->limit_bytes, err) < 0)
+    if (read_number(memory, "peak", &ret->peak_bytes, err) < 0 ||
+        read_number(memory, "limit", &ret->limit_bytes, err) < 0)
         return -1;
     const struct json *stages = json_get(memory.node, "stages");
     if (!stages || json_type(stages) != JSON_ARRAY)
@@ -70,7 +71,8 @@ static int read_memory(struct json_at at, struct prediction *ret, struct err *er
     for (const struct json *stage = json_first(stages); stage; stage = json_next(stage)) {
         struct json_at item = {.file = at.file, .path = "memory_bytes.stages", .node = stage};
         if (json_type(stage) != JSON_OBJECT || ret->n_stages == PREDICT_STAGES_MAX)
-            return err_add(err, "file '%s': memory_bytes.stages is not a list of up to %d objects", at.file, PREDICT_STAGES_MAX);
+            return err_add(err, "file '%s': memory_bytes.stages is not a list of up to %d objects", at.file,
+                           PREDICT_STAGES_MAX);
         if (read_stage(item, &ret->stage[ret->n_stages++], err) < 0)
             return -1;
     }
@@ -86,8 +88,9 @@ static int read_prediction(const struct json *node, const char *file, struct pre
     const struct json *plan = json_get(node, "plan");
     if (!plan || json_type(plan) != JSON_OBJECT)
         return err_add(err, "file '%s' is no prediction: plan is missing", file);
-    if (plan_parse(plan, file, &ret->plan, &warn, err) < 0 || read_number(at, "step_time_s", &ret->step_time_s, err) < 0 ||
-        read_time(at, ret, err) < 0 || read_memory(at, ret, err) < 0)
+    if (plan_parse(plan, file, &ret->plan, &warn, err) < 0 ||
+        read_number(at, "step_time_s", &ret->step_time_s, err) < 0 || read_time(at, ret, err) < 0 ||
+        read_memory(at, ret, err) < 0)
         return -1;
     ret->step_time_low_s = ret->step_time_high_s = ret->step_time_s;
     if (json_read_double(at, "step_time_low_s", 0, 1e30, &ret->step_time_low_s, err) < 0 ||
@@ -123,7 +126,8 @@ static int read_predictions(const struct json *root, const char *file, struct pr
 static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, struct err *err)
 {
     const struct opt table[] = {
-        {"in", OPT_STRING, &a->in, 0, 0, NULL, "FILE", "what predict or search wrote with --format json; - is standard input"},
+        {"in", OPT_STRING, &a->in, 0, 0, NULL, "FILE",
+         "what predict or search wrote with --format json; - is standard input"},
         {"out", OPT_STRING, &a->out, 0, 0, NULL, "FILE", "the picture: .png, .svg or .pdf"},
         {"title", OPT_STRING, &a->title, 0, 0, NULL, "TEXT", "title of the picture (default: the name of the file)"},
         {NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL},
@@ -131,23 +135,27 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
     const char *positional[1] = {NULL};
     int n = 0, result = opt_parse(table, argc, argv, positional, 1, &n, ret_help, err);
     if (*ret_help) {
-        opt_print_help(stdout, "plansim chart breakdown|memory|pareto --in FILE --out FILE [OPTION]...",
-                       "Draws predictions by gnuplot, without a display.\n\n"
-                       "breakdown: where the time of a step goes, a bar per plan\n"
-                       "memory:    memory of every pipeline stage of the first plan, against the limit\n"
-                       "pareto:    step time over peak memory of all plans of a search\n\n"
-                       "Data and script stay beside the picture (out.png.dat, out.png.gp).",
-                       table, "plansim search --model config.json --cluster hw.json --format json | plansim chart pareto --in - --out pareto.png");
+        opt_print_help(
+            stdout, "plansim chart breakdown|memory|pareto --in FILE --out FILE [OPTION]...",
+            "Draws predictions by gnuplot, without a display.\n\n"
+            "breakdown: where the time of a step goes, a bar per plan\n"
+            "memory:    memory of every pipeline stage of the first plan, against the limit\n"
+            "pareto:    step time over peak memory of all plans of a search\n\n"
+            "Data and script stay beside the picture (out.png.dat, out.png.gp).",
+            table,
+            "plansim search --model config.json --cluster hw.json --format json | plansim chart pareto --in - --out pareto.png");
         return 0;
     }
     if (result < 0)
         return -1;
     char list[128];
     if (n == 0 || !a->in || !a->out)
-        return err_add(err, "a kind of chart (%s), --in FILE and --out FILE are needed", names_join(kind_names, list, sizeof(list)));
+        return err_add(err, "a kind of chart (%s), --in FILE and --out FILE are needed",
+                       names_join(kind_names, list, sizeof(list)));
     a->kind = names_find(kind_names, positional[0]);
     if (a->kind < 0)
-        return err_add(err, "unknown chart '%s'; the kinds are %s", positional[0], names_join(kind_names, list, sizeof(list)));
+        return err_add(err, "unknown chart '%s'; the kinds are %s", positional[0],
+                       names_join(kind_names, list, sizeof(list)));
     return chart_check_path(a->out, err);
 }
 

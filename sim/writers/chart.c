@@ -22,8 +22,8 @@
 extern char **environ;
 
 const char *const chart_palette[CHART_COLOURS] = {
-    [CHART_BLUE] = "#0072B2",  [CHART_ORANGE] = "#E69F00", [CHART_GREEN] = "#009E73",  [CHART_VERMILLION] = "#D55E00",
-    [CHART_SKY] = "#56B4E9",   [CHART_PURPLE] = "#CC79A7", [CHART_YELLOW] = "#F0E442", [CHART_BLACK] = "#000000",
+    [CHART_BLUE] = "#0072B2", [CHART_ORANGE] = "#E69F00", [CHART_GREEN] = "#009E73",  [CHART_VERMILLION] = "#D55E00",
+    [CHART_SKY] = "#56B4E9",  [CHART_PURPLE] = "#CC79A7", [CHART_YELLOW] = "#F0E442", [CHART_BLACK] = "#000000",
 };
 const char chart_grey[] = "#999999";
 const char chart_light_grey[] = "#DDDDDD";
@@ -76,7 +76,8 @@ void chart_quote(FILE *out, const char *text)
 /* The environment without what could open a window or change the output. Caller frees the array only. */
 static char **quiet_environment(void)
 {
-    static const char *const dropped[] = {"DISPLAY=", "WAYLAND_DISPLAY=", "GNUTERM=", "LC_", "LANG=", "LANGUAGE=", NULL};
+    static const char *const dropped[] = {"DISPLAY=", "WAYLAND_DISPLAY=", "GNUTERM=", "LC_",
+                                          "LANG=",    "LANGUAGE=",        NULL};
     static char locale[] = "LC_ALL=C.UTF-8";
     size_t n = 0, kept = 0;
     while (environ && environ[n])
@@ -223,7 +224,8 @@ static int choose_terminal(enum format format, const struct terminal **ret_termi
     char able[64] = "";
     for (const struct terminal *terminal = terminals; terminal->name; terminal++)
         if (has_word(output, terminal->name) && !strstr(able, suffixes[terminal->format]))
-            snprintf(able + strlen(able), sizeof(able) - strlen(able), "%s%s", *able ? ", " : "", suffixes[terminal->format]);
+            snprintf(able + strlen(able), sizeof(able) - strlen(able), "%s%s", *able ? ", " : "",
+                     suffixes[terminal->format]);
     return err_add(err, "no picture: this gnuplot cannot write %s files; it can write: %s", suffixes[format],
                    *able ? able : "none of .png, .svg, .pdf");
 }
@@ -236,12 +238,15 @@ static void put_terminal(FILE *out, const char *terminal, const struct chart *ch
     if (strcmp(terminal, "svg") == 0)
         fprintf(out, "set terminal svg noenhanced size %d,%d font '%s,12' background '#FFFFFF'\n", w, h, font);
     else if (strcmp(terminal, "pdfcairo") == 0)
-        fprintf(out, "set terminal pdfcairo noenhanced color size %.3fin,%.3fin font '%s,12' fontscale 0.5625\n", w / 96.0, h / 96.0,
-                font);
+        fprintf(out, "set terminal pdfcairo noenhanced color size %.3fin,%.3fin font '%s,12' fontscale 0.5625\n",
+                w / 96.0, h / 96.0, font);
     else if (strcmp(terminal, "pngcairo") == 0)
-        fprintf(out, "set terminal pngcairo noenhanced size %d,%d font '%s,12' fontscale 0.75 background '#FFFFFF'\n", w, h, font);
+        fprintf(out, "set terminal pngcairo noenhanced size %d,%d font '%s,12' fontscale 0.75 background '#FFFFFF'\n",
+                w, h, font);
     else
-        fprintf(out, "set terminal png noenhanced truecolor size %d,%d font '%s,12' fontscale 0.75 background '#FFFFFF'\n", w, h, font);
+        fprintf(out,
+                "set terminal png noenhanced truecolor size %d,%d font '%s,12' fontscale 0.75 background '#FFFFFF'\n",
+                w, h, font);
 }
 
 static const char *base_name(const char *path)
@@ -267,7 +272,8 @@ static int write_script(const char *path, const char *terminal, const char *pict
     chart_quote(out, base_name(picture));
     fputs("\nset output picture\nset datafile separator tab\n", out);
     fprintf(out, "%s\nset output\n", chart->script);
-    int result = fclose(out) == 0 ? file_write_atomic(path, text, length, err) : err_add(err, "no picture: out of memory");
+    int result =
+        fclose(out) == 0 ? file_write_atomic(path, text, length, err) : err_add(err, "no picture: out of memory");
     free(text);
     return result;
 }

@@ -19,7 +19,15 @@ struct err;
 
 /* Okabe and Ito's colours, told apart by colour-blind readers and in grey; "#RRGGBB". */
 enum chart_colour {
-    CHART_BLUE, CHART_ORANGE, CHART_GREEN, CHART_VERMILLION, CHART_SKY, CHART_PURPLE, CHART_YELLOW, CHART_BLACK, CHART_COLOURS
+    CHART_BLUE,
+    CHART_ORANGE,
+    CHART_GREEN,
+    CHART_VERMILLION,
+    CHART_SKY,
+    CHART_PURPLE,
+    CHART_YELLOW,
+    CHART_BLACK,
+    CHART_COLOURS
 };
 extern const char *const chart_palette[CHART_COLOURS];
 extern const char chart_grey[];       /* idle time, "other" */

@@ -44,11 +44,12 @@ static const double smallest_share = 0.002;
 /* Parts from this share of the longest bar on have their percentage written in them. */
 static const double written_share = 0.05;
 
-static const char common_script[] = "set datafile columnheaders\n"
-                                    "set border 3 lc rgb '#444444'\n"
-                                    "set tics nomirror out scale 0.5 textcolor rgb '#222222'\n"
-                                    "set style fill solid 1.0 border lc rgb '#FFFFFF'\n"
-                                    "set key outside bottom center horizontal reverse Left samplen 1.2 width 0 maxcols 6\n";
+static const char common_script[] =
+    "set datafile columnheaders\n"
+    "set border 3 lc rgb '#444444'\n"
+    "set tics nomirror out scale 0.5 textcolor rgb '#222222'\n"
+    "set style fill solid 1.0 border lc rgb '#FFFFFF'\n"
+    "set key outside bottom center horizontal reverse Left samplen 1.2 width 0 maxcols 6\n";
 
 static double largest_time_s(const struct prediction *predictions, int n, int part)
 {
@@ -80,7 +81,8 @@ static int text_open(struct text *text)
 }
 
 /* Draws what was written to data and script, and frees both. */
-static int finish(const char *path, int width_px, int height_px, struct text *data, struct text *script, struct err *err)
+static int finish(const char *path, int width_px, int height_px, struct text *data, struct text *script,
+                  struct err *err)
 {
     int closed = (data->out ? fclose(data->out) : -1) | (script->out ? fclose(script->out) : -1);
     struct chart chart = {.width_px = width_px, .height_px = height_px, .data = data->chars, .script = script->chars};
@@ -137,7 +139,8 @@ static void put_time_data(FILE *out, const struct prediction *predictions, int n
     }
 }
 
-int plan_chart_breakdown(const char *path, const char *title, const struct prediction *predictions, int n, struct err *err)
+int plan_chart_breakdown(const char *path, const char *title, const struct prediction *predictions, int n,
+                         struct err *err)
 {
     enum { FIRST = 2, TOTAL = FIRST + TIME_PARTS, LOW, HIGH, NOTE };
     n = n < PLAN_CHART_ROWS_MAX ? n : PLAN_CHART_ROWS_MAX;
@@ -162,7 +165,8 @@ int plan_chart_breakdown(const char *path, const char *title, const struct predi
     fputs(common_script, out);
     fprintf(out, "set xlabel 'time per step (%s)'\n", unit_s < 1 ? "ms" : "s");
     fprintf(out, "set xrange [0:%.9g]\nset yrange [%d.6:-0.6]\n", 1.3 * high_s / unit_s, n - 1);
-    fprintf(out, "set grid x back lc rgb '%s' lt 1 dt 1 lw 0.8\nset ytics scale 0\nset bmargin 6.5\n", chart_light_grey);
+    fprintf(out, "set grid x back lc rgb '%s' lt 1 dt 1 lw 0.8\nset ytics scale 0\nset bmargin 6.5\n",
+            chart_light_grey);
     fputs("plot \\\n", out);
     for (int part = 0; part < TIME_PARTS; part++) {
         if (largest_time_s(predictions, n, part) > smallest_share * longest_s)
@@ -172,13 +176,18 @@ int plan_chart_breakdown(const char *path, const char *title, const struct predi
         int column = FIRST + part;
         if (largest_time_s(predictions, n, part) <= written_share * longest_s)
             continue;
-        fprintf(out, "  data using ((sum [k=%d:%d] column(k)) - 0.5*column(%d)):($0):"
-                "(column(%d) > %.9g ? sprintf('%%.0f %%%%', 100*column(%d)/column(%d)) : '') with labels font ',11' tc rgb '%s' notitle, \\\n",
-                FIRST, column, column, column, written_share * longest_s / unit_s, column, TOTAL, time_styles[part].text);
+        fprintf(
+            out,
+            "  data using ((sum [k=%d:%d] column(k)) - 0.5*column(%d)):($0):"
+            "(column(%d) > %.9g ? sprintf('%%.0f %%%%', 100*column(%d)/column(%d)) : '') with labels font ',11' tc rgb '%s' notitle, \\\n",
+            FIRST, column, column, column, written_share * longest_s / unit_s, column, TOTAL, time_styles[part].text);
     }
-    fprintf(out, "  data using %d:($0+0.24):%d:%d with xerrorbars pt 0 lc rgb '#000000' lw 1 title '80 %% range', \\\n", TOTAL, LOW, HIGH);
-    fprintf(out, "  data using (column(%d) > column(%d) ? column(%d) : column(%d)):($0):%d:ytic(1) with labels left offset 0.6,0 notitle\n",
-            HIGH, TOTAL, HIGH, TOTAL, NOTE);
+    fprintf(out, "  data using %d:($0+0.24):%d:%d with xerrorbars pt 0 lc rgb '#000000' lw 1 title '80 %% range', \\\n",
+            TOTAL, LOW, HIGH);
+    fprintf(
+        out,
+        "  data using (column(%d) > column(%d) ? column(%d) : column(%d)):($0):%d:ytic(1) with labels left offset 0.6,0 notitle\n",
+        HIGH, TOTAL, HIGH, TOTAL, NOTE);
     return finish(path, 1200, 150 + 42 * n, &data, &script, err);
 }
 
@@ -218,7 +227,8 @@ int plan_chart_memory(const char *path, const char *title, const struct predicti
     put_title(out, "memory of each pipeline stage's heaviest rank", title);
     fputs(common_script, out);
     double beside = n < STAGES_WIDE ? 0.5 * (STAGES_WIDE - n) : 0; /* keeps few bars slim */
-    fprintf(out, "set xlabel 'pipeline stage%s\nset ylabel 'memory per accelerator (GiB)'\n", n <= STAGES_NAMED ? " and its total (GiB)' offset 0,-1" : "'");
+    fprintf(out, "set xlabel 'pipeline stage%s\nset ylabel 'memory per accelerator (GiB)'\n",
+            n <= STAGES_NAMED ? " and its total (GiB)' offset 0,-1" : "'");
     fprintf(out, "set xrange [%.9g:%.9g]\nset yrange [0:%.9g]\n", -0.6 - beside, n - 0.4 + beside, 1.14 * top_gib);
     fprintf(out, "set xtics %d scale 0\nset grid y back lc rgb '%s' lt 1 dt 1 lw 0.8\nset bmargin %s\n",
             n > STAGES_NAMED ? (n + 15) / 16 : 1, chart_light_grey, n <= STAGES_NAMED ? "7.5" : "6.5");
@@ -226,13 +236,17 @@ int plan_chart_memory(const char *path, const char *title, const struct predicti
         fprintf(out,
                 "set arrow from graph 0,first %.9g to graph 1,first %.9g nohead dt 2 lw 1.5 lc rgb '%s' front\n"
                 "set label 'limit %.1f GiB' at graph 0.995,first %.9g right offset 0,0.8 textcolor rgb '%s' front\n",
-                limit_gib, limit_gib, chart_palette[CHART_VERMILLION], limit_gib, limit_gib, chart_palette[CHART_VERMILLION]);
+                limit_gib, limit_gib, chart_palette[CHART_VERMILLION], limit_gib, limit_gib,
+                chart_palette[CHART_VERMILLION]);
     fputs("plot \\\n", out);
     for (int part = 0; part < MEMORY_PARTS; part++)
         if (largest_bytes(p, part) > smallest_share * highest)
             put_boxes(out, FIRST, FIRST + part, &memory_styles[part], 'y');
     if (n <= STAGES_NAMED)
-        fprintf(out, "  data using ($0):(NaN):xticlabels(sprintf(\"%%s\\n%%.1f\", stringcolumn(1), column(%d))) with points notitle\n", TOTAL);
+        fprintf(
+            out,
+            "  data using ($0):(NaN):xticlabels(sprintf(\"%%s\\n%%.1f\", stringcolumn(1), column(%d))) with points notitle\n",
+            TOTAL);
     else
         fputs("  NaN notitle\n", out);
     return finish(path, 1200, 600, &data, &script, err);
@@ -270,7 +284,8 @@ static int put_pareto_data(FILE *out, const struct prediction *predictions, int 
         int next = -1;
         for (int i = 0; i < n; i++) {
             bool later = last < 0 || predictions[i].peak_bytes > predictions[last].peak_bytes;
-            if (later && !is_beaten(predictions, n, i) && (next < 0 || predictions[i].peak_bytes < predictions[next].peak_bytes))
+            if (later && !is_beaten(predictions, n, i) &&
+                (next < 0 || predictions[i].peak_bytes < predictions[next].peak_bytes))
                 next = i;
         }
         more = next >= 0;
@@ -310,7 +325,8 @@ int plan_chart_pareto(const char *path, const char *title, const struct predicti
     FILE *out = script.out;
     put_title(out, "time against memory", title);
     fputs(common_script, out);
-    fprintf(out, "set xlabel 'peak memory per accelerator (GiB)'\nset ylabel 'time per step (%s)'\n", unit_s < 1 ? "ms" : "s");
+    fprintf(out, "set xlabel 'peak memory per accelerator (GiB)'\nset ylabel 'time per step (%s)'\n",
+            unit_s < 1 ? "ms" : "s");
     fprintf(out, "set xrange [0:%.9g]\nset offsets graph 0, graph 0, graph 0.08, graph 0.04\n",
             1.1 * (limit_bytes > most_bytes ? limit_bytes : most_bytes) / UNIT_GIB);
     fprintf(out, "set grid back lc rgb '%s' lt 1 dt 1 lw 0.8\nset bmargin 6\n", chart_light_grey);
@@ -322,7 +338,9 @@ int plan_chart_pareto(const char *path, const char *title, const struct predicti
                 limit_bytes / UNIT_GIB, chart_palette[CHART_VERMILLION]);
     fputs("plot \\\n", out);
     if (front < n)
-        fprintf(out, "  data index 1 using 1:2 with points pt 7 ps 0.7 lc rgb '%s' title 'beaten by another plan', \\\n", chart_grey);
+        fprintf(out,
+                "  data index 1 using 1:2 with points pt 7 ps 0.7 lc rgb '%s' title 'beaten by another plan', \\\n",
+                chart_grey);
     fprintf(out, "  data index 0 using 1:2 with linespoints pt 7 ps 1 lw 1.5 lc rgb '%s' title 'beaten by none', \\\n",
             chart_palette[CHART_BLUE]);
     /* Left of and below the front there is nothing, by its nature: room for the names. */

@@ -77,7 +77,9 @@ static void test_quote(void)
 
 static void test_formats(void)
 {
-    static const struct { const char *file, *magic; } formats[] = {{"a.png", "\x89PNG"}, {"a.svg", "<?xml"}, {"it's a.pdf", "%PDF"}};
+    static const struct {
+        const char *file, *magic;
+    } formats[] = {{"a.png", "\x89PNG"}, {"a.svg", "<?xml"}, {"it's a.pdf", "%PDF"}};
     setenv("DISPLAY", "localhost:15.0", 1);
     setenv("GNUTERM", "x11", 1);
     for (int i = 0; i < 3; i++) {

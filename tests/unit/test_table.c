@@ -15,13 +15,13 @@ static void test_widths(void)
 {
     CHECK_INT(table_text_width(""), 0);
     CHECK_INT(table_text_width("1F1B"), 4);
-    CHECK_INT(table_text_width("\xce\xb1-\xce\xb2"), 3);              /* alpha-beta */
-    CHECK_INT(table_text_width("e\xcc\x81"), 1);                      /* e + combining acute */
-    CHECK_INT(table_text_width("\xe6\xa8\xa1\xe5\x9e\x8b"), 4);       /* two wide characters */
-    CHECK_INT(table_text_width("\xf0\x9f\x98\x80"), 2);               /* an emoji */
-    CHECK_INT(table_text_width("\xff\xfe"), 2);                       /* not UTF-8 */
-    CHECK_INT(table_text_width("\xe6\xa8"), 2);                       /* cut in the middle */
-    CHECK_INT(table_text_width("a\xc3"), 2);                          /* cut at the end */
+    CHECK_INT(table_text_width("\xce\xb1-\xce\xb2"), 3);        /* alpha-beta */
+    CHECK_INT(table_text_width("e\xcc\x81"), 1);                /* e + combining acute */
+    CHECK_INT(table_text_width("\xe6\xa8\xa1\xe5\x9e\x8b"), 4); /* two wide characters */
+    CHECK_INT(table_text_width("\xf0\x9f\x98\x80"), 2);         /* an emoji */
+    CHECK_INT(table_text_width("\xff\xfe"), 2);                 /* not UTF-8 */
+    CHECK_INT(table_text_width("\xe6\xa8"), 2);                 /* cut in the middle */
+    CHECK_INT(table_text_width("a\xc3"), 2);                    /* cut at the end */
 }
 
 static void test_layout(void)
