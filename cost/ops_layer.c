@@ -47,10 +47,7 @@ static struct attention_shape core_shape(const struct builder *b, const struct w
         s.kv_heads = fmax(1, s.kv_heads / plan->cp);
         s.queries = seq;
     }
-    int64_t window = m->kinds[kind].window;
-    if (m->index_topk > 0 && (window == 0 || window > m->index_topk))
-        window = m->index_topk;
-    s.span = model_attention_span(plan->seq_len, window);
+    s.span = model_layer_span(m, kind, plan->seq_len);
     s.qk_dim = (double)m->head_dim;
     s.v_dim = (double)m->v_head_dim;
     return s;
