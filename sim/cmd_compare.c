@@ -12,13 +12,14 @@
 #include "sim/inputs.h"
 #include "sim/pricing.h"
 #include "sim/writers/chart.h"
+#include "sim/writers/compare_charts.h"
 #include "sim/writers/table.h"
 
 enum { FORMAT_TEXT, FORMAT_JSON };
 static const char *const formats[] = { "text", "json", NULL };
 
 struct arguments {
-    const char *schedules, *cost, *stage_cost, *chart;
+    const char *schedules, *cost, *stage_cost, *chart, *bubble_chart;
     int64_t pp, vp, micro_batches, group;
     double memory_limit, freed_by_b;
     bool blocking;
@@ -47,6 +48,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         { "blocking", OPT_FLAG, &a->blocking, 0, 0, NULL, NULL, "the sender computes nothing until its message has arrived" },
         { "format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "text (default) or json" },
         { "chart", OPT_STRING, &a->chart, 0, 0, NULL, "FILE", "makespan against peak activations: .png, .svg or .pdf" },
+        { "bubble-chart", OPT_STRING, &a->bubble_chart, 0, 0, NULL, "FILE", "bubble against micro-batches, up to M: .png, .svg or .pdf" },
         { NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL },
     };
     int n = 0, result = opt_parse(table, argc, argv, NULL, 0, &n, ret_help, err);
@@ -250,9 +252,31 @@ static int ask(const struct arguments *a, struct answer *answer, struct err *err
         return err_add(err, "--pp and --microbatches are needed");
     if (a->cost && pricing_parse_cost(a->cost, &answer->pricing, err) < 0)
         return -1;
-    if (a->chart && chart_check_path(a->chart, err) < 0)
+    if ((a->chart && chart_check_path(a->chart, err) < 0) || (a->bubble_chart && chart_check_path(a->bubble_chart, err) < 0))
         return -1;
     return select_schedules(a->schedules, answer, err);
+}
+
+/* Pictures are extras: not being able to draw is said, and no failure. */
+static void draw_charts(const struct arguments *a, const struct answer *answer)
+{
+    struct err warn = { 0 };
+    struct compare_point points[SCHEDULES];
+    enum plan_schedule which[SCHEDULES];
+    char title[128];
+    int n = 0;
+    for (int i = 0; i < answer->n; i++) {
+        const struct row *row = &answer->rows[i];
+        which[i] = row->schedule;
+        if (row->priced)
+            points[n++] = (struct compare_point){ row->schedule, row->makespan, row->peak_activations, row->pareto };
+    }
+    snprintf(title, sizeof title, "makespan against memory: pp %d, %d micro-batches", answer->pp, answer->micro_batches);
+    if (a->chart)
+        compare_chart_scatter(a->chart, title, points, n, &warn);
+    if (a->bubble_chart)
+        compare_chart_bubbles(a->bubble_chart, &answer->pricing, answer->pp, (int)a->vp, answer->micro_batches, which, answer->n, &warn);
+    inputs_print("compare", "warning: ", &warn);
 }
 
 /* Prices all; exit 1 when not one schedule is possible. */
@@ -285,6 +309,8 @@ int cmd_compare(int argc, char **argv)
         code = EXIT_INPUT;
     else if (!help)
         code = compare(&a, &answer, &arena);
+    if (!help && (code == EXIT_ANSWERED || code == EXIT_NO))
+        draw_charts(&a, &answer);
     inputs_print("compare", "", &err);
     arena_release(&arena);
     return code;

@@ -12,6 +12,7 @@
 #include "sim/pricing.h"
 #include "sim/program_csv.h"
 #include "sim/writers/chart.h"
+#include "sim/writers/gantt_chart.h"
 #include "sim/writers/gantt_text.h"
 #include "sim/writers/schedule_out.h"
 #include "sim/writers/trace.h"
@@ -21,7 +22,7 @@ static const char *const formats[] = { "text", "json", "csv", "torch-csv", NULL 
 static const char *const syncs[] = { "barrier", "none", "chain", NULL };
 
 struct arguments {
-    const char *schedule, *program, *cost, *stage_cost, *variant, *trace, *chart;
+    const char *schedule, *program, *cost, *stage_cost, *variant, *trace, *chart, *memory_chart;
     int64_t pp, vp, micro_batches, group, iterations;
     double memory_limit, freed_by_b;
     bool blocking;
@@ -59,6 +60,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         { "format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "text (default), json, csv, torch-csv" },
         { "trace", OPT_STRING, &a->trace, 0, 0, NULL, "FILE", "Chrome/Perfetto trace; one unit of cost is shown as 1 ms" },
         { "chart", OPT_STRING, &a->chart, 0, 0, NULL, "FILE", "Gantt chart: .png, .svg or .pdf" },
+        { "memory-chart", OPT_STRING, &a->memory_chart, 0, 0, NULL, "FILE", "activations of every rank over time: .png, .svg or .pdf" },
         { NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL },
     };
     int n = 0, result = opt_parse(table, argc, argv, NULL, 0, &n, ret_help, err);
@@ -111,7 +113,11 @@ static int check_usage(const struct arguments *a, struct err *err)
     if (a->program && (a->pp || a->vp || a->micro_batches || a->group || a->memory_limit > 0 || a->variant))
         return err_add(err, "a program from a file has its own shape: --pp, --vp, --microbatches, --group, --memory-limit and --variant "
                             "go with --schedule");
-    return a->chart ? chart_check_path(a->chart, err) : 0;
+    if (a->iterations > 1 && (a->chart || a->memory_chart))
+        return err_add(err, "charts show one iteration; leave --iterations out");
+    if (a->chart && chart_check_path(a->chart, err) < 0)
+        return -1;
+    return a->memory_chart ? chart_check_path(a->memory_chart, err) : 0;
 }
 
 static int ask(const struct arguments *a, struct asked *q, struct err *err)
@@ -123,7 +129,7 @@ static int ask(const struct arguments *a, struct asked *q, struct err *err)
     q->pricing.blocking_sends = a->blocking;
     q->pricing.iterations = (int)a->iterations;
     q->pricing.sync = (enum engine_sync)a->sync;
-    q->record = a->format == FORMAT_TEXT || a->format == FORMAT_JSON || a->trace || a->chart;
+    q->record = a->format == FORMAT_TEXT || a->format == FORMAT_JSON || a->trace || a->chart || a->memory_chart;
     if ((a->schedule && find_schedule(a->schedule, &q->schedule, err) < 0) || check_usage(a, err) < 0 ||
         (a->cost && pricing_parse_cost(a->cost, &q->pricing, err) < 0))
         return -1;
@@ -182,6 +188,22 @@ static int write_trace(const struct arguments *a, const struct priced *priced, s
     return trace_write(a->trace, &priced->program, &priced->timeline, &priced->costs, &options, err);
 }
 
+/* Pictures are extras: not being able to draw is said, and no failure. */
+static void draw_charts(const struct arguments *a, const struct priced *priced)
+{
+    struct err warn = { 0 };
+    char title[256];
+    const struct program *p = &priced->program;
+    snprintf(title, sizeof title, "%s, pp %d, %d micro-batches", priced->schedule ? priced->schedule->title : a->program, p->pp, p->micro_batches);
+    struct gantt_chart options = { .title = title, .unit = "units of cost", .per_tick = 1 / priced->ticks_per_unit,
+                                   .stages_per_chunk = priced->stages_per_chunk, .costs = &priced->costs };
+    if (a->chart)
+        gantt_chart_draw(a->chart, p, &priced->timeline, &options, &warn);
+    if (a->memory_chart)
+        gantt_chart_memory(a->memory_chart, p, &priced->timeline, &options, &warn);
+    inputs_print("schedule", "warning: ", &warn);
+}
+
 int cmd_schedule(int argc, char **argv)
 {
     struct arguments a = { 0 };
@@ -199,6 +221,8 @@ int cmd_schedule(int argc, char **argv)
         code = print(&a, &q, &priced, &err);
     if (!help && code == EXIT_ANSWERED && a.trace && write_trace(&a, &priced, &err) < 0)
         code = EXIT_MACHINE;
+    if (!help && code == EXIT_ANSWERED)
+        draw_charts(&a, &priced);
     inputs_print("schedule", "", &err);
     arena_release(&arena);
     return code;

@@ -15,7 +15,10 @@
  * (dualpipe.py, step). P and M must be even and M >= 2P.
  *
  * drawing: pp=4 vp=1 m=8 F=1 B=1 W=1 slot=2
- *   rank 0 | F0a
+ *   rank 0 | F0a F1a F2a F0b B0b W0b F1b  F3a&BW1b --       .. F2b&BW0a -- BW2b     -- F3b&BW1a -- BW3b -- B2a W2a B3a W3a
+ *   rank 1 | ..  F0a F0b F1a F1b F2a BW0b --       F2b&BW0a -- F3a&BW1b -- F3b&BW1a -- BW2b     -- BW2a -- B3b B3a W3b W3a
+ *   rank 2 | ..  F0b F0a F1b F1a F2b BW0a --       F2a&BW0b -- F3b&BW1a -- F3a&BW1b -- BW2a     -- BW2b -- B3a B3b W3a W3b
+ *   rank 3 | F0b F1b F2b F0a B0a W0a F1a  F3b&BW1a --       .. F2a&BW0b -- BW2a     -- F3a&BW1b -- BW3a -- B2b W2b B3b W3b
  */
 #include "cost/base/err.h"
 #include "sim/schedules/dual.h"

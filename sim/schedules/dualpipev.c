@@ -10,7 +10,8 @@
  * emits the same. M >= 2P.
  *
  * drawing: pp=2 vp=2 m=4 F=1 B=1 W=1 slot=2
- *   rank 0 | F0a
+ *   rank 0 | F0a F1a F2a F0b B0b W0b F1b  F3a&BW1b --       .. F2b&BW0a -- BW2b     -- F3b&BW1a -- BW3b -- B2a W2a B3a W3a
+ *   rank 1 | ..  F0a F0b F1a F1b F2a BW0b --       F2b&BW0a -- F3a&BW1b -- F3b&BW1a -- BW2b     -- BW2a -- B3b B3a W3b W3a
  */
 #include "cost/base/err.h"
 #include "sim/schedules/dual.h"

@@ -8,7 +8,9 @@
  * in, first out, and so do we: the makespan is the same.
  *
  * drawing: pp=3 vp=1 m=4 F=1 B=1 W=1
- *   rank 0 | F0 F1 F2 F3 .. .. .. .. BW0 -- BW1 -- BW2 -- BW3 --
+ *   rank 0 | F0 F1 F2 F3 .. .. ..  .. ..  .. BW0 -- BW1 -- BW2 -- BW3 --
+ *   rank 1 | .. F0 F1 F2 F3 .. ..  .. BW0 -- BW1 -- BW2 -- BW3 -- ..  ..
+ *   rank 2 | .. .. F0 F1 F2 F3 BW0 -- BW1 -- BW2 -- BW3 -- ..  .. ..  ..
  */
 #include "sim/schedules/schedules.h"
 

@@ -12,7 +12,9 @@
  * is PyTorch's wherever PyTorch accepts M; with M < P the group is M.
  *
  * drawing: pp=3 vp=2 m=3 F=1 B=1 W=1
- *   rank 0 | F0a
+ *   rank 0 | F0a F1a F2a F0b F1b F2b ..   .. ..   ..   BW0b --   ..   BW1b --   .. BW2b -- BW0a -- BW1a -- BW2a --
+ *   rank 1 | ..  F0a F1a F2a F0b F1b F2b  .. BW0b --   ..   BW1b --   ..   BW2b -- BW0a -- BW1a -- BW2a -- ..   ..
+ *   rank 2 | ..  ..  F0a F1a F2a F0b BW0b -- F1b  BW1b --   F2b  BW2b --   BW0a -- BW1a -- BW2a -- ..   .. ..   ..
  */
 #include "cost/base/err.h"
 #include "sim/schedules/schedules.h"

@@ -9,7 +9,9 @@
  * arXiv:2401.10241. With V = 1 it is ZB-H1. G as in interleaved.c.
  *
  * drawing: pp=3 vp=2 m=3 F=1 B=1 W=1
- *   rank 0 | F0a
+ *   rank 0 | F0a F1a F2a F0b F1b F2b ..  ..  B0b W0b B1b W1b B2b W2b B0a W0a B1a W1a B2a W2a
+ *   rank 1 | ..  F0a F1a F2a F0b F1b ..  B0b F2b B1b W0b B2b W1b B0a W2b B1a W0a B2a W1a W2a
+ *   rank 2 | ..  ..  F0a F1a F2a F0b B0b F1b B1b F2b B2b W0b B0a W1b B1a W2b B2a W0a W1a W2a
  */
 #include "sim/schedules/schedules.h"
 

@@ -9,7 +9,9 @@
  * first out as PyTorch's ScheduleLoopedBFS runs them.
  *
  * drawing: pp=3 vp=2 m=3 F=1 B=1 W=1
- *   rank 0 | F0a
+ *   rank 0 | F0a F1a F2a F0b F1b F2b ..  ..  ..   .. ..   .. BW2b -- BW1b -- BW0b -- BW2a -- BW1a -- BW0a --
+ *   rank 1 | ..  F0a F1a F2a F0b F1b F2b ..  ..   .. BW2b -- BW1b -- BW0b -- BW2a -- BW1a -- BW0a -- ..   ..
+ *   rank 2 | ..  ..  F0a F1a F2a F0b F1b F2b BW2b -- BW1b -- BW0b -- BW2a -- BW1a -- BW0a -- ..   .. ..   ..
  */
 #include "sim/schedules/schedules.h"
 

@@ -10,7 +10,9 @@
  * arXiv:2104.04473, section 2.2.1. M < P works (Megatron-LM does it too; PyTorch refuses it).
  *
  * drawing: pp=3 vp=1 m=4 F=1 B=1 W=1
- *   rank 0 | F0
+ *   rank 0 | F0 F1 F2 ..  .. ..  ..  BW0 --  F3  BW1 --  ..  BW2 --  .. BW3 --
+ *   rank 1 | .. F0 F1 ..  .. BW0 --  F2  BW1 --  F3  BW2 --  ..  BW3 -- ..  ..
+ *   rank 2 | .. .. F0 BW0 -- F1  BW1 --  F2  BW2 --  F3  BW3 --  ..  .. ..  ..
  */
 #include "sim/schedules/schedules.h"
 

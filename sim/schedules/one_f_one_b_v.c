@@ -7,8 +7,9 @@
  * Source: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", arXiv:2405.15362, appendix, and the authors'
  * v1f1b.py.
  *
- * drawing: pp=3 vp=2 m=3 F=1 B=1 W=1
- *   rank 0 | F0a
+ * drawing: pp=2 vp=2 m=3 F=1 B=1 W=1
+ *   rank 0 | F0a F1a F2a F0b BW0b -- F1b  BW1b --   .. BW0a --  F2b  BW2b --   .. BW1a -- ..   .. BW2a --
+ *   rank 1 | ..  F0a F0b F1a F1b  .. BW0b --   BW0a -- F2a  F2b BW1b --   BW1a -- BW2b -- BW2a -- ..   ..
  */
 #include "cost/base/arena.h"
 #include "sim/schedules/schedules.h"

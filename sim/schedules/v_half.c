@@ -10,7 +10,9 @@
  * zbv_greedy.py.
  *
  * drawing: pp=3 vp=2 m=3 F=1 B=1 W=1
- *   rank 0 | F0a
+ *   rank 0 | F0a F1a F2a ..  ..  F0b B0b W0b F1b B1b W1b ..  B0a W0a ..  F2b B2b B1a W2b W1a ..  B2a W2a
+ *   rank 1 | ..  F0a F1a ..  F0b ..  F1b B0b W0b F2a B1b B0a W1b W0a F2b ..  B1a B2b W2b W1a B2a W2a ..
+ *   rank 2 | ..  ..  F0a F0b F1a F1b ..  ..  B0b W0b B0a W0a F2a F2b B1b B1a W1b W1a B2b B2a W2b W2a ..
  */
 #include "cost/base/arena.h"
 #include "sim/schedules/schedules.h"

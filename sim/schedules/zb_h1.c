@@ -10,7 +10,9 @@
  * the steady state allows (branch zb-h1-quick-start of the authors' repository): the same makespan at c = 0.
  *
  * drawing: pp=3 vp=1 m=4 F=1 B=1 W=1
- *   rank 0 | F0
+ *   rank 0 | F0 F1 F2 .. .. B0 W0 F3 B1 W1 B2 W2 B3 W3
+ *   rank 1 | .. F0 F1 .. B0 F2 B1 W0 F3 B2 W1 B3 W2 W3
+ *   rank 2 | .. .. F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3
  */
 #include "sim/schedules/schedules.h"
 

@@ -9,7 +9,9 @@
  * Source: Qi et al. 2023, "Zero Bubble Pipeline Parallelism", arXiv:2401.10241, figure 3.
  *
  * drawing: pp=3 vp=1 m=5 F=1 B=1 W=1
- *   rank 0 | F0
+ *   rank 0 | F0 F1 F2 F3 F4 B0 W0 B1 W1 B2 W2 B3 W3 B4 W4 .. ..
+ *   rank 1 | .. F0 F1 F2 B0 F3 B1 F4 B2 W0 B3 W1 B4 W2 W3 W4 ..
+ *   rank 2 | .. .. F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 W0 W1 W2 W3 W4
  */
 #include "sim/schedules/schedules.h"
 

@@ -10,7 +10,8 @@
  * hand-made order and PyTorch's ScheduleZBVZeroBubble. The zero holds at F = B = W only.
  *
  * drawing: pp=2 vp=2 m=3 F=1 B=1 W=1
- *   rank 0 | F0a
+ *   rank 0 | F0a F1a F2a F0b B0b W0b F1b B1b W1b B0a W0a F2b B2b W2b B1a W1a B2a W2a ..
+ *   rank 1 | ..  F0a F0b F1a F1b B0b W0b F2a B0a W0a F2b B1b W1b B1a B2b B2a W1a W2b W2a
  */
 #include "sim/schedules/schedules.h"
 

@@ -11,7 +11,8 @@
  * shortest span (then makespan) of it and of the fixed orders that the limit allows: ZB-V, V-Half, V-Min.
  *
  * drawing: pp=2 vp=2 m=3 F=1 B=1 W=1
- *   rank 0 | F0a
+ *   rank 0 | F0a F1a F2a F0b B0b W0b F1b B1b W1b B0a W0a F2b B2b B1a W2b B2a W1a W2a ..
+ *   rank 1 | ..  F0a F0b F1a F1b B0b W0b F2a B0a W0a F2b B1b B1a B2b B2a W1b W1a W2b W2a
  */
 #include "cost/base/arena.h"
 #include "cost/base/err.h"

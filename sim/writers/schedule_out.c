@@ -63,6 +63,15 @@ static void print_title(FILE *out, const struct priced *priced, const struct sch
     fprintf(out, "%s, placement %s\n", p->directions > 1 ? ", half of them in each direction" : "", placement_names[p->placement]);
 }
 
+static bool has_overlaps(const struct program *p)
+{
+    for (int r = 0; r < p->pp; r++)
+        for (int i = 0; i < p->n_ops[r]; i++)
+            if (p->ops[r][i].kind == OP_F_BW)
+                return true;
+    return false;
+}
+
 static void print_costs(FILE *out, const struct priced *priced, const struct pricing *pricing)
 {
     if (pricing->stage_cost[0])
@@ -70,7 +79,7 @@ static void print_costs(FILE *out, const struct priced *priced, const struct pri
     else
         fprintf(out, "cost        F %.6g, B %.6g, W %.6g per rank and micro-batch", pricing->cost[0], pricing->cost[1], pricing->cost[2]);
     fprintf(out, ", one hop %.6g", pricing->comm);
-    if (priced->schedule ? priced->schedule->overlaps : false)
+    if (has_overlaps(&priced->program))
         fprintf(out, ", overlapped slots: %s", engine_slot_names[pricing->slot]);
     fprintf(out, "%s\n", pricing->blocking_sends ? ", blocking sends" : "");
 }
