@@ -187,13 +187,30 @@ static void fit(const struct table *table, int limit, int *ret_widths)
     }
 }
 
-static void put_spaces(FILE *out, int n)
+/* Spaces wait until text follows: no line ends in blanks. */
+struct line {
+    FILE *out;
+    int spaces;
+};
+
+static void put_bytes(struct line *line, const char *text, size_t length)
 {
-    fprintf(out, "%*s", n > 0 ? n : 0, "");
+    if (length > 0)
+        fprintf(line->out, "%*s", line->spaces, "");
+    line->spaces = length > 0 ? 0 : line->spaces;
+    fwrite(text, 1, length, line->out);
 }
 
-/* Prints text in `width` columns; the last column of a line is not padded. */
-static void put_text(FILE *out, const char *text, enum table_align align, int width, bool last)
+static void put_gap(struct line *line, const char *gap)
+{
+    if (gap[strspn(gap, " ")] == '\0')
+        line->spaces += (int)strlen(gap);
+    else
+        put_bytes(line, gap, strlen(gap));
+}
+
+/* Text in `width` columns; what is too long ends in "...". */
+static void put_text(struct line *line, const char *text, enum table_align align, int width)
 {
     int wanted = table_text_width(text);
     if (wanted > width) {
@@ -205,14 +222,14 @@ static void put_text(FILE *out, const char *text, enum table_align align, int wi
                 break;
             used += next;
         }
-        fwrite(text, 1, (size_t)(p - (const unsigned char *)text), out);
-        fputs("...", out);
-        put_spaces(out, last ? 0 : width - used - 3);
+        put_bytes(line, text, (size_t)(p - (const unsigned char *)text));
+        put_bytes(line, "...", 3);
+        line->spaces += width - used - 3;
         return;
     }
-    put_spaces(out, align == TABLE_RIGHT ? width - wanted : 0);
-    fputs(text, out);
-    put_spaces(out, align == TABLE_LEFT && !last ? width - wanted : 0);
+    line->spaces += align == TABLE_RIGHT ? width - wanted : 0;
+    put_bytes(line, text, strlen(text));
+    line->spaces += align == TABLE_LEFT ? width - wanted : 0;
 }
 
 static void put_rule(const struct table *table, const int *widths, FILE *out)
@@ -228,17 +245,20 @@ static void put_rule(const struct table *table, const int *widths, FILE *out)
 
 static void put_titles(const struct table *table, const int *widths, FILE *out)
 {
+    struct line line = {.out = out};
     bool bold = isatty(fileno(out)) && !getenv("NO_COLOR");
     fputs(bold ? "\033[1m" : "", out);
     for (int i = 0; i < table->n_columns; i++) {
-        fputs(i > 0 ? table->gap : "", out);
-        put_text(out, table->column[i].title, table->column[i].align, widths[i], i == table->n_columns - 1);
+        if (i > 0)
+            put_gap(&line, table->gap);
+        put_text(&line, table->column[i].title, table->column[i].align, widths[i]);
     }
     fputs(bold ? "\033[0m\n" : "\n", out);
 }
 
 void table_print(const struct table *table, FILE *out)
 {
+    struct line line = {.out = out};
     int widths[TABLE_COLUMNS_MAX] = {0};
     fit(table, room(out), widths);
     put_titles(table, widths, out);
@@ -248,10 +268,12 @@ void table_print(const struct table *table, FILE *out)
             put_rule(table, widths, out);
             continue;
         }
-        bool last = !cell->next || cell->next->column == 0;
-        fputs(cell->column > 0 ? table->gap : "", out);
-        put_text(out, cell->text, table->column[cell->column].align, widths[cell->column], last);
-        if (last)
+        if (cell->column > 0)
+            put_gap(&line, table->gap);
+        put_text(&line, cell->text, table->column[cell->column].align, widths[cell->column]);
+        if (!cell->next || cell->next->column == 0) {
             putc('\n', out);
+            line.spaces = 0;
+        }
     }
 }

@@ -38,13 +38,17 @@ static void test_layout(void)
     table_cell(table, "\xce\xb1");
     table_cell(table, "%d", 1234567);
     table_cell(table, "DP");
+    table_cell(table, "x");
+    table_cell(table, "%s", "");
+    table_cell(table, "%s", ""); /* no line ends in blanks */
     print(table, text, sizeof text);
     table_free(table);
     CHECK_STR(text, "plan        step  bound by\n"
                     "-------  -------  --------\n"
                     "TP8 PP4  14.50 s  compute\n"
                     "-------  -------  --------\n"
-                    "\xce\xb1        1234567  DP\n");
+                    "\xce\xb1        1234567  DP\n"
+                    "x\n");
 }
 
 static void test_short_row_and_no_rows(void)
