@@ -10,6 +10,7 @@
 struct search_unit {
     int tp, cp, pp, dp, ep, etp, micro_batch, order;
     bool sequence_parallel;
+    bool ulysses;    /* context parallelism by all-to-all instead of a ring */
     bool overlap_ep; /* expert all-to-all beside another micro-batch's compute */
     double bound_s; /* no plan of this unit is faster */
 };

@@ -1,7 +1,8 @@
 /* The space of layouts, and how the layers of an uneven split are dealt.
  *
  * tp: divisors of the attention heads and the world (beyond the NVLink domain too:
- * slow, priced, not forbidden); cp: where each rank keeps at least 1,024 tokens;
+ * slow, priced, not forbidden); cp: where each rank keeps at least 1,024 tokens, as a
+ * ring and as Ulysses all-to-alls;
  * pp: divisors of the world up to the layers; ep: divisors of the experts; etp: 1
  * or tp; micro-batch: divisors of the batch per replica up to 64; rank order:
  * pipeline outermost, or data parallelism outermost. */
@@ -86,6 +87,7 @@ static int unit_rule(struct space *s, const struct search_unit *u)
     struct plan *p = &s->plan;
     p->tp = u->tp, p->cp = u->cp, p->pp = u->pp, p->dp = u->dp, p->ep = u->ep, p->etp = u->etp;
     p->micro_batch = u->micro_batch, p->sequence_parallel = u->sequence_parallel;
+    p->context_parallel = u->ulysses ? CP_ULYSSES : CP_RING;
     p->vp = 1, p->zero = 0, p->recompute = RECOMPUTE_NONE, p->n_layers_per_stage = 0, p->schedule = SCHEDULE_1F1B;
     memcpy(p->rank_order, search_orders[u->order], sizeof p->rank_order);
     uint32_t later = 1u << RULE_LAYERS_SPLIT | 1u << RULE_MICRO_BATCHES_PP | 1u << RULE_SCHEDULE | 1u << RULE_ZERO_PP;
@@ -119,11 +121,15 @@ static void batches(struct space *s, struct search_unit *u)
             u->sequence_parallel = sp;
             if ((sp && u->tp == 1) || (fix->sequence_parallel >= 0 && fix->sequence_parallel != sp))
                 continue;
-            int rule = unit_rule(s, u);
-            if (rule >= 0)
-                reject(s, rule, u);
-            else
-                overlaps(s, u);
+            for (int ulysses = 0; ulysses <= (u->cp > 1); ulysses++) {
+                u->ulysses = ulysses;
+                int rule = unit_rule(s, u);
+                if (rule >= 0)
+                    reject(s, rule, u);
+                else
+                    overlaps(s, u);
+            }
+            u->ulysses = false;
         }
     }
 }

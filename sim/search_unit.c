@@ -56,6 +56,7 @@ int search_choice_compare(const struct search_choice *a, const struct search_cho
     COMPARE_FIELD(v->sequence_parallel, u->sequence_parallel);
     COMPARE_FIELD(u->order, v->order);
     COMPARE_FIELD(v->overlap_ep, u->overlap_ep);
+    COMPARE_FIELD(u->ulysses, v->ulysses);
     COMPARE_FIELD(a->vp, b->vp);
     COMPARE_FIELD(a->zero, b->zero);
     COMPARE_FIELD((int)a->schedule, (int)b->schedule);
@@ -92,6 +93,7 @@ static void unit_plan(const struct search_options *options, const struct search_
     p->micro_batch = u->micro_batch, p->sequence_parallel = u->sequence_parallel;
     p->vp = 1, p->n_layers_per_stage = 0;
     p->overlap.ep = u->overlap_ep;
+    p->context_parallel = u->ulysses ? CP_ULYSSES : CP_RING;
     memcpy(p->rank_order, search_orders[u->order], sizeof p->rank_order);
 }
 
