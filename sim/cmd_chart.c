@@ -1,4 +1,5 @@
-/* plansim chart: pictures of predictions that were written by predict and search with --format json. */
+/* plansim chart: pictures of predictions that were written by predict and search with --format json; pictures of
+ * schedules are schedule's and compare's own, under one roof. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -17,8 +18,8 @@
 
 enum { CHART_PLANS_MAX = 4096 };
 
-enum kind { KIND_BREAKDOWN, KIND_MEMORY, KIND_PARETO };
-static const char *const kind_names[] = {"breakdown", "memory", "pareto", NULL};
+enum kind { KIND_BREAKDOWN, KIND_MEMORY, KIND_PARETO, KIND_GANTT, KIND_BUBBLES };
+static const char *const kind_names[] = {"breakdown", "memory", "pareto", "gantt", "bubbles", NULL};
 
 struct arguments {
     int kind;
@@ -136,11 +137,15 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
     int n = 0, result = opt_parse(table, argc, argv, positional, 1, &n, ret_help, err);
     if (*ret_help) {
         opt_print_help(
-            stdout, "plansim chart breakdown|memory|pareto --in FILE --out FILE [OPTION]...",
-            "Draws predictions by gnuplot, without a display.\n\n"
+            stdout,
+            "plansim chart breakdown|memory|pareto --in FILE --out FILE [OPTION]...\n"
+            "       plansim chart gantt|bubbles --out FILE OPTION...",
+            "Draws predictions and schedules by gnuplot, without a display.\n\n"
             "breakdown: where the time of a step goes, a bar per plan\n"
             "memory:    memory of every pipeline stage of the first plan, against the limit\n"
-            "pareto:    step time over peak memory of all plans of a search\n\n"
+            "pareto:    step time over peak memory of all plans of a search\n"
+            "gantt:     one schedule, all ranks; options of plansim schedule\n"
+            "bubbles:   bubble of all schedules over micro-batches; options of plansim compare\n\n"
             "Data and script stay beside the picture (out.png.dat, out.png.gp).",
             table,
             "plansim search --model config.json --cluster hw.json --format json | plansim chart pareto --in - --out pareto.png");
@@ -156,6 +161,8 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
     if (a->kind < 0)
         return err_add(err, "unknown chart '%s'; the kinds are %s", positional[0],
                        names_join(kind_names, list, sizeof(list)));
+    if (a->kind > KIND_PARETO)
+        return err_add(err, "the kind of chart comes first: plansim chart %s OPTION...", kind_names[a->kind]);
     return chart_check_path(a->out, err);
 }
 
@@ -169,8 +176,28 @@ static int draw(const struct arguments *a, const struct prediction *predictions,
     return result < 0 ? EXIT_MACHINE : EXIT_ANSWERED;
 }
 
+/* `chart gantt ... --out X` is `schedule ... --chart X`, and so on: the same options, help and messages. */
+static int other_command(int (*run)(int, char **), char *out_option, int argc, char **argv)
+{
+    char **changed = calloc((size_t)argc + 1, sizeof(*changed));
+    if (!changed)
+        return EXIT_MACHINE;
+    for (int i = 0; i < argc; i++)
+        changed[i] = strcmp(argv[i], "--out") == 0 ? out_option : argv[i];
+    int code = run(argc, changed);
+    free(changed);
+    return code;
+}
+
 int cmd_chart(int argc, char **argv)
 {
+    static char chart[] = "--chart", bubble_chart[] = "--bubble-chart";
+    int kind = argc > 0 ? names_find(kind_names, argv[0]) : -1;
+    if (kind == KIND_GANTT)
+        return other_command(cmd_schedule, chart, argc - 1, argv + 1);
+    if (kind == KIND_BUBBLES)
+        return other_command(cmd_compare, bubble_chart, argc - 1, argv + 1);
+
     struct arguments a = {0};
     struct err err = {0};
     bool help = false;

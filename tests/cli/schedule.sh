@@ -42,5 +42,8 @@ if command -v gnuplot >/dev/null 2>&1; then
     expect 0 "$plansim" schedule --schedule zb-v --pp 4 --microbatches 8 --chart gantt.svg --memory-chart memory.svg
     expect 0 "$plansim" compare --pp 4 --microbatches 8 --chart compare.svg
     written gantt.svg memory.svg compare.svg
+    expect 0 "$plansim" chart gantt --schedule zb-v --pp 4 --microbatches 8 --out again.svg
+    expect 0 "$plansim" chart bubbles --pp 4 --microbatches 8 --out bubbles.svg
+    written again.svg bubbles.svg
 fi
 finish
