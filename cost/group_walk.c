@@ -59,17 +59,19 @@ static void ground_init(struct ground *g, const struct cluster *cluster, const s
         g->nodes += group->nodes;
         g->leaves += group->nodes_per_leaf > 0 ? (group->nodes + group->nodes_per_leaf - 1) / group->nodes_per_leaf : 1;
     }
-    g->sharing = arena_array(arena, (size_t)g->nodes, sizeof(*g->sharing));
-    g->arriving = arena_array(arena, (size_t)g->nodes, sizeof(*g->arriving));
+    g->sharing = whole_nodes ? NULL : arena_array(arena, (size_t)g->nodes, sizeof(*g->sharing));
+    g->arriving = whole_nodes ? NULL : arena_array(arena, (size_t)g->nodes, sizeof(*g->arriving));
     g->leaving = arena_array(arena, (size_t)g->leaves, sizeof(*g->leaving));
     g->entering = arena_array(arena, (size_t)g->leaves, sizeof(*g->entering));
     g->egress = arena_array(arena, (size_t)g->leaves, sizeof(*g->egress));
 }
 
+/* Where a unit lies. Its cell is what the walk crosses in one step: its node, or with whole nodes its leaf. */
 struct place {
     int group;
-    int64_t node, leaf;       /* in all */
+    int64_t node, leaf;           /* in all */
     int64_t first_unit, end_unit; /* of the node */
+    int64_t end_cell;             /* first unit behind the cell */
 };
 
 static struct place place_of(const struct ground *g, int64_t unit)
@@ -83,6 +85,12 @@ static struct place place_of(const struct ground *g, int64_t unit)
     p.leaf = g->first_leaf[p.group] + (per_leaf > 0 ? local / per_leaf : 0);
     p.first_unit = g->first_unit[p.group] + local * per_node;
     p.end_unit = p.first_unit + per_node < g->world ? p.first_unit + per_node : g->world;
+    p.end_cell = p.end_unit;
+    if (g->whole_nodes) {
+        int64_t in_leaf = per_leaf > 0 ? (local / per_leaf + 1) * per_leaf : g->cluster->group[p.group].nodes;
+        in_leaf = in_leaf < g->cluster->group[p.group].nodes ? in_leaf : g->cluster->group[p.group].nodes;
+        p.end_cell = g->first_unit[p.group] + in_leaf;
+    }
     return p;
 }
 
@@ -139,30 +147,42 @@ static int count_sharing(const struct ground *g, struct place node)
 
 static int sharing_of(const struct ground *g, struct place node)
 {
+    if (g->whole_nodes)
+        return g->cluster->group[node.group].accelerators_per_node / g->weight;
     if (g->sharing[node.node] == 0)
-        g->sharing[node.node] = g->whole_nodes ? g->cluster->group[node.group].accelerators_per_node / g->weight
-                                               : count_sharing(g, node);
+        g->sharing[node.node] = count_sharing(g, node);
     return g->sharing[node.node];
 }
 
-/* The walk of one instance from node to node. */
+/* The walk of one instance from cell to cell. */
 struct visit {
     struct odometer member;
-    struct place node;
-    int64_t members; /* in this node */
+    struct place place;
+    int64_t nodes, members; /* nodes of the instance in this cell, and its ranks in each */
     bool more;
 };
 
+/* The next members of the lowest digit that lie before `end`, in one step. Returns how many. */
+static int64_t advance_run(const struct digits *d, int64_t end, struct visit *v)
+{
+    int64_t left = d->at[0].size - v->member.index[0], fit = 1 + (end - 1 - v->member.value) / d->at[0].stride;
+    int64_t run = left < fit ? left : fit;
+    v->member.index[0] += run - 1;
+    v->member.value += (run - 1) * d->at[0].stride;
+    v->more = advance(&v->member, d);
+    return run;
+}
+
 static bool visit_next(const struct ground *g, struct visit *v)
 {
+    int64_t units = 0;
     if (!v->more)
         return false;
-    v->node = place_of(g, v->member.value);
-    v->members = 0;
-    while (v->more && v->member.value < v->node.end_unit) {
-        v->members += g->weight;
-        v->more = advance(&v->member, g->digits);
-    }
+    v->place = place_of(g, v->member.value);
+    while (v->more && v->member.value < v->place.end_cell)
+        units += advance_run(g->digits, v->place.end_cell, v);
+    v->nodes = g->whole_nodes ? units : 1;
+    v->members = g->whole_nodes ? g->weight : units;
     return true;
 }
 
@@ -175,7 +195,7 @@ static int64_t count_nodes(const struct ground *g, int64_t base)
 {
     int64_t nodes = 0;
     for (struct visit v = visit_start(base); visit_next(g, &v);)
-        nodes++;
+        nodes += v.nodes;
     return nodes;
 }
 
@@ -192,11 +212,11 @@ static void count_leaves(const struct ground *g, int64_t base)
     if (first.leaf == last.leaf)
         return;
     int64_t nodes = count_nodes(g, base), here = 0, leaf = first.leaf;
-    for (struct visit v = visit_start(base); visit_next(g, &v); here++) {
-        if (v.node.leaf != leaf) {
+    for (struct visit v = visit_start(base); visit_next(g, &v); here += v.nodes) {
+        if (v.place.leaf != leaf) {
             g->leaving[leaf] += alike;
             g->egress[leaf] += alike * egress_share(here, nodes);
-            leaf = v.node.leaf;
+            leaf = v.place.leaf;
             here = 0;
         }
     }
@@ -260,8 +280,8 @@ static struct candidate judge(const struct ground *g, int64_t base)
         return inside(g, first.group, c.span.ranks);
     c.span.crosses_leaf = first.leaf != last.leaf;
     for (struct visit v = visit_start(base); visit_next(g, &v);) {
-        bound(g, v.node, sharing_of(g, v.node), v.members, g->leaving[v.node.leaf], g->egress[v.node.leaf], &c);
-        c.span.nodes++;
+        bound(g, v.place, sharing_of(g, v.place), v.members, g->leaving[v.place.leaf], g->egress[v.place.leaf], &c);
+        c.span.nodes += v.nodes;
         c.span.ranks_per_node = v.members > c.span.ranks_per_node ? (int)v.members : c.span.ranks_per_node;
     }
     return c;
