@@ -14,6 +14,7 @@
 #include "cost/profile_store.h"
 #include "sim/commands.h"
 #include "sim/inputs.h"
+#include "sim/writers/profile_list.h"
 #include "sim/writers/table.h"
 
 enum action { ACTION_LIST, ACTION_SHOW, ACTION_IMPORT, ACTION_EXPORT };
@@ -22,9 +23,8 @@ static const char *const formats[] = {"table", "json", "csv", NULL};
 enum { FORMAT_TABLE, FORMAT_JSON, FORMAT_CSV };
 enum { TEXT_MAX = 64, UNKNOWN = -2 };
 
-/* The sections that have names of their own, and what a list of them is called. */
+/* The sections that have names of their own. */
 static const enum profile_section kinds[] = {SECTION_ACCELERATOR, SECTION_LINK, SECTION_FABRIC, SECTION_STACK};
-static const char *const kind_plurals[] = {"accelerators", "links", "fabrics", "stacks"};
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 struct arguments {
@@ -78,236 +78,11 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
     return 0;
 }
 
-/* ---- list ---- */
-
-static const char *rate_text(double flop_per_s, char *buffer)
+static int list(const struct profile *profile, int format, struct err *err)
 {
-    if (flop_per_s > 0)
-        snprintf(buffer, TEXT_MAX, "%.0f", flop_per_s / 1e12);
-    else
-        snprintf(buffer, TEXT_MAX, "-");
-    return buffer;
-}
-
-static int list_accelerators(const struct profile *profile, const char **names, struct err *err)
-{
-    static const char *const titles[] = {"accelerator", "16-bit TFLOP/s", "fp8", "fp4", "memory", "GB/s", "per node", "link", "provenance"};
-    struct table *table = table_new("  ");
-    char text[TEXT_MAX];
-    int bad = 0;
-    for (int i = 0; i < 9; i++)
-        table_column(table, titles[i], i == 0 || i >= 7 ? TABLE_LEFT : TABLE_RIGHT);
-    for (int i = 0; names[i] != NULL; i++) {
-        struct accelerator a;
-        if (profile_accelerator(profile, names[i], &a, err) != 0) {
-            bad = -1;
-            continue;
-        }
-        table_cell(table, "%s", a.name);
-        table_cell(table, "%s", rate_text(a.peak_flop_per_s[RATE_16BIT], text));
-        table_cell(table, "%s", rate_text(a.peak_flop_per_s[RATE_FP8], text));
-        table_cell(table, "%s", rate_text(a.peak_flop_per_s[RATE_FP4], text));
-        table_cell(table, "%s", unit_format_bytes(a.memory_bytes, text, sizeof(text)));
-        table_cell(table, "%.0f", a.hbm_bytes_per_s / 1e9);
-        table_cell(table, "%d", a.default_per_node);
-        table_cell(table, "%s", a.default_link);
-        table_cell(table, "%s", provenance_names[a.provenance]);
-    }
-    table_print(table, stdout);
-    table_free(table);
-    return bad;
-}
-
-static int list_links(const struct profile *profile, const char **names, struct err *err)
-{
-    struct table *table = table_new("  ");
-    int bad = 0;
-    table_column(table, "link", TABLE_LEFT);
-    table_column(table, "class", TABLE_LEFT);
-    table_column(table, "GB/s per direction", TABLE_RIGHT);
-    table_column(table, "reached", TABLE_RIGHT);
-    table_column(table, "all pairs", TABLE_LEFT);
-    table_column(table, "provenance", TABLE_LEFT);
-    for (int i = 0; names[i] != NULL; i++) {
-        struct link_profile link;
-        if (profile_link(profile, names[i], NULL, &link, err) != 0) {
-            bad = -1;
-            continue;
-        }
-        table_cell(table, "%s", link.name);
-        table_cell(table, "%s", link_class_names[link.link_class]);
-        table_cell(table, "%.0f", link.bytes_per_s / 1e9);
-        table_cell(table, "%.0f %%", 100 * link.efficiency);
-        table_cell(table, "%s", link.full_mesh ? "yes" : "no");
-        table_cell(table, "%s", provenance_names[link.provenance]);
-    }
-    table_print(table, stdout);
-    table_free(table);
-    return bad;
-}
-
-static int list_fabrics(const struct profile *profile, const char **names, struct err *err)
-{
-    struct table *table = table_new("  ");
-    int bad = 0;
-    table_column(table, "fabric", TABLE_LEFT);
-    table_column(table, "class", TABLE_LEFT);
-    table_column(table, "of the line", TABLE_RIGHT);
-    table_column(table, "send/receive us", TABLE_RIGHT);
-    table_column(table, "provenance", TABLE_LEFT);
-    for (int i = 0; names[i] != NULL; i++) {
-        struct fabric_profile fabric;
-        if (profile_fabric(profile, names[i], &fabric, err) != 0) {
-            bad = -1;
-            continue;
-        }
-        table_cell(table, "%s", fabric.name);
-        table_cell(table, "%s", link_class_names[fabric.link_class]);
-        table_cell(table, "%.0f %%", 100 * fabric.ar_eta);
-        table_cell(table, "%.1f", fabric.p2p_base_s * 1e6);
-        table_cell(table, "%s", provenance_names[fabric.provenance]);
-    }
-    table_print(table, stdout);
-    table_free(table);
-    return bad;
-}
-
-static int list_stacks(const struct profile *profile, const char **names, struct err *err)
-{
-    struct table *table = table_new("  ");
-    int bad = 0;
-    table_column(table, "stack", TABLE_LEFT);
-    table_column(table, "host us per launch", TABLE_RIGHT);
-    table_column(table, "memory-bound ops x", TABLE_RIGHT);
-    table_column(table, "attention x", TABLE_RIGHT);
-    table_column(table, "provenance", TABLE_LEFT);
-    for (int i = 0; names[i] != NULL; i++) {
-        struct stack stack;
-        if (profile_stack(profile, names[i], &stack, err) != 0) {
-            bad = -1;
-            continue;
-        }
-        table_cell(table, "%s", stack.name);
-        table_cell(table, "%.1f", stack.host_launch_s * 1e6);
-        table_cell(table, "%.2f", stack.pointwise);
-        table_cell(table, "%.2f", stack.attention_speed);
-        table_cell(table, "%s", provenance_names[stack.provenance]);
-    }
-    table_print(table, stdout);
-    table_free(table);
-    return bad;
-}
-
-static int list_table(const struct profile *profile, struct err *err)
-{
-    static int (*const list[KINDS])(const struct profile *, const char **, struct err *) = {list_accelerators, list_links, list_fabrics,
-                                                                                           list_stacks};
-    const char *names[PROFILE_NAMES_MAX];
-    int bad = 0;
-    for (int kind = 0; kind < KINDS; kind++) {
-        if (profile_names(profile, kinds[kind], names) == 0)
-            continue;
-        if (kind > 0)
-            putchar('\n');
-        bad |= list[kind](profile, names, err);
-    }
-    printf("\nprofile '%s', sha256 %.16s\n", profile_name(profile), profile_sha256(profile));
-    return bad;
-}
-
-/* All resolved numbers of one name, under the names of profile_fields.c. */
-static int resolve(const struct profile *profile, enum profile_section kind, const char *name, void **ret_object, const char **ret_link,
-                   enum provenance *ret_provenance, struct err *err)
-{
-    static struct accelerator accelerator;
-    static struct link_profile link;
-    static struct fabric_profile fabric;
-    static struct stack stack;
-    int bad = -1;
-    *ret_link = NULL;
-    switch (kind) {
-    case SECTION_ACCELERATOR:
-        bad = profile_accelerator(profile, name, &accelerator, err);
-        *ret_object = &accelerator;
-        *ret_link = accelerator.default_link;
-        *ret_provenance = accelerator.provenance;
-        break;
-    case SECTION_LINK:
-        bad = profile_link(profile, name, NULL, &link, err);
-        *ret_object = &link;
-        *ret_provenance = link.provenance;
-        break;
-    case SECTION_FABRIC:
-        bad = profile_fabric(profile, name, &fabric, err);
-        *ret_object = &fabric;
-        *ret_provenance = fabric.provenance;
-        break;
-    case SECTION_STACK:
-        bad = profile_stack(profile, name, &stack, err);
-        *ret_object = &stack;
-        *ret_provenance = stack.provenance;
-        break;
-    default:
-        break;
-    }
-    return bad;
-}
-
-static void put_profile(struct json *root, const struct profile *profile)
-{
-    struct json *object = json_put_object(root, "profile");
-    json_put_string(object, "name", profile_name(profile));
-    json_put_string(object, "sha256", profile_sha256(profile));
-}
-
-static void print_json(struct json *root)
-{
-    char *text = json_print(root);
-    fputs(text, stdout);
-    free(text);
-    json_free(root);
-}
-
-static int list_other(const struct profile *profile, int format, struct err *err)
-{
-    const char *names[PROFILE_NAMES_MAX], *link;
-    enum provenance provenance;
-    void *object;
-    int bad = 0;
-    struct json *root = json_new_object();
-    if (format == FORMAT_CSV)
-        puts("kind,name,provenance,field,value,unit");
-    for (int kind = 0; kind < KINDS; kind++) {
-        struct json *list = json_put_array(root, kind_plurals[kind]);
-        profile_names(profile, kinds[kind], names);
-        for (int i = 0; names[i] != NULL; i++) {
-            if (resolve(profile, kinds[kind], names[i], &object, &link, &provenance, err) != 0) {
-                bad = -1;
-                continue;
-            }
-            struct json *entry = json_new_object();
-            json_put_string(entry, "name", names[i]);
-            json_put_string(entry, "provenance", provenance_names[provenance]);
-            if (link != NULL)
-                json_put_string(entry, "default_link", link);
-            for (const struct profile_field *f = profile_fields(kinds[kind]); f->name != NULL; f++) {
-                double value = f->dimension == DIMENSION_NAME ? (double)NAN : profile_field_get(f, object);
-                if (isnan(value))
-                    continue;
-                json_put_number(entry, f->name, value);
-                if (format == FORMAT_CSV)
-                    printf("%s,%s,%s,%s,%.15g,%s\n", profile_section_names[kinds[kind]], names[i], provenance_names[provenance], f->name,
-                           value, profile_unit_si(f->dimension));
-            }
-            json_push(list, entry);
-        }
-    }
-    put_profile(root, profile);
-    if (format == FORMAT_JSON)
-        print_json(root);
-    else
-        json_free(root);
-    return bad;
+    return format == FORMAT_TABLE  ? profile_list_table(profile, stdout, err)
+           : format == FORMAT_JSON ? profile_list_json(profile, stdout, err)
+                                   : profile_list_csv(profile, stdout, err);
 }
 
 /* ---- show, export ---- */
@@ -488,11 +263,12 @@ static int show(const struct profile *profile, const struct arguments *a, struct
     int known = write_name(profile, a->subject, true, &writer, err);
     if (known > 0 && a->format == FORMAT_TABLE)
         table_print(writer.table, stdout);
-    put_profile(root, profile);
+    profile_list_put(root, profile);
+    char *text = json_print(root);
     if (known > 0 && a->format == FORMAT_JSON)
-        print_json(root);
-    else
-        json_free(root);
+        fputs(text, stdout);
+    free(text);
+    json_free(root);
     table_free(writer.table);
     return known == 0 ? unknown_name(profile, a->subject, err), UNKNOWN : known;
 }
@@ -517,9 +293,7 @@ static void check_import(const struct profile_rows *rows, const char *path)
 {
     struct profile *profile;
     struct err warn = {0};
-    const char *link, *last = "";
-    enum provenance provenance;
-    void *object;
+    const char *last = "";
     if (profile_open(NULL, &profile, NULL) != 0)
         return;
     bool layered = profile_layer(profile, path, &warn) == 0;
@@ -528,7 +302,7 @@ static void check_import(const struct profile_rows *rows, const char *path)
         bool named = row->section == SECTION_ACCELERATOR || row->section == SECTION_LINK || row->section == SECTION_FABRIC ||
                      row->section == SECTION_STACK;
         if (named && strcmp(row->name, last) != 0)
-            resolve(profile, row->section, row->name, &object, &link, &provenance, &warn);
+            profile_list_check(profile, row->section, row->name, &warn);
         last = named ? row->name : last;
     }
     inputs_print("profile", "warning: ", &warn);
@@ -563,7 +337,7 @@ static int answer(const struct arguments *a, struct err *err)
     int code = EXIT_ANSWERED, known = 1;
     if (a->profile != NULL && profile_layer(profile, a->profile, err) != 0)
         code = EXIT_INPUT;
-    else if (a->action == ACTION_LIST && (a->format == FORMAT_TABLE ? list_table(profile, err) : list_other(profile, a->format, err)) != 0)
+    else if (a->action == ACTION_LIST && list(profile, a->format, err) != 0)
         code = EXIT_INPUT;
     else if (a->action == ACTION_SHOW || a->action == ACTION_EXPORT)
         known = a->action == ACTION_SHOW ? show(profile, a, err) : export_rows(profile, a->subject, err);
