@@ -26,11 +26,15 @@ const char *const context_parallel_names[] = {"ring", "ulysses", NULL};
 const char *const optimizer_names[] = {"adamw", "sgd", NULL};
 const char *const attention_names[] = {"flash", "unfused", NULL};
 const char *const moe_dispatcher_names[] = {"flex", "alltoall", NULL};
+const char *const cuda_graph_names[] = {"none", "partial", "full", NULL};
+const char *const vocab_parallel_names[] = {"edges", "pipeline", NULL};
+const char *const recompute_module_names[] = {"core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts", NULL};
 const char *const axis_names[] = {"tp", "cp", "ep", "dp", "pp", NULL};
 
 _Static_assert(sizeof(schedule_names) / sizeof(schedule_names[0]) == SCHEDULES + 1, "one word per schedule");
 _Static_assert(sizeof(schedule_titles) / sizeof(schedule_titles[0]) == SCHEDULES + 1, "one title per schedule");
 _Static_assert(sizeof(optimizer_names) / sizeof(optimizer_names[0]) == OPTIMIZERS + 1, "one word per optimizer");
+_Static_assert(sizeof(recompute_module_names) / sizeof(recompute_module_names[0]) == RECOMPUTE_MODULES + 1, "one word per module");
 _Static_assert(sizeof(axis_names) / sizeof(axis_names[0]) == AXES + 1, "one word per axis");
 
 void plan_defaults(struct plan *plan)
@@ -49,6 +53,7 @@ void plan_defaults(struct plan *plan)
     plan->optimizer = OPTIMIZER_ADAMW;
     plan->attention = ATTENTION_FLASH;
     plan->moe_dispatcher = DISPATCHER_FLEX;
+    plan->moment_bytes = 4;
     plan->overlap.dp_grad = plan->overlap.dp_param = plan->overlap.p2p = true;
     for (int i = 0; i < AXES; i++)
         plan->rank_order[i] = (enum axis)i;
@@ -93,14 +98,20 @@ bool plan_stack_is(const struct plan *plan, const char *name)
     return strcmp(plan->stack, name) == 0;
 }
 
+/* Variants of a stack are named after it: "torchtitan-eager", "fsdp1-triton". */
+static bool stack_begins(const struct plan *plan, const char *name)
+{
+    return strncmp(plan->stack, name, strlen(name)) == 0;
+}
+
 bool plan_stack_is_torch(const struct plan *plan)
 {
-    return plan_stack_is(plan, "torchtitan") || plan_stack_is(plan, "fsdp2");
+    return stack_begins(plan, "torchtitan") || stack_begins(plan, "fsdp2");
 }
 
 bool plan_stack_pads_vocab(const struct plan *plan)
 {
-    return !plan_stack_is_torch(plan) && !plan_stack_is(plan, "fsdp1") && !plan_stack_is(plan, "deepspeed");
+    return !plan_stack_is_torch(plan) && !stack_begins(plan, "fsdp1") && !plan_stack_is(plan, "deepspeed");
 }
 
 int64_t plan_padded_vocab(const struct plan *plan, const struct model *model)
@@ -170,6 +181,12 @@ const char *plan_format(const struct plan *plan, char *buffer, size_t size)
     if (plan->recompute != RECOMPUTE_NONE && plan->recompute_layers >= 0)
         text_add(&text, "-%d", plan->recompute_layers);
     text_add_layers(&text, plan);
+    if (plan->cuda_graph != CUDA_GRAPH_NONE)
+        text_add(&text, " graphs-%s", cuda_graph_names[plan->cuda_graph]);
+    if (plan->vocab_parallel != VOCAB_EDGES)
+        text_add(&text, " vocab-%s", vocab_parallel_names[plan->vocab_parallel]);
+    if (plan->optimizer_offload > 0)
+        text_add(&text, " offload-%.0f%%", 100 * plan->optimizer_offload);
     for (int i = 0; i < AXES && !order_is_default(plan); i++)
         text_add(&text, "%s%s", i == 0 ? " " : "-", axis_names[plan->rank_order[i]]);
     return buffer;
@@ -177,9 +194,9 @@ const char *plan_format(const struct plan *plan, char *buffer, size_t size)
 
 /* --- total order ---------------------------------------------------------- */
 
-enum { KEY_MAX = 32 };
+enum { KEY_MAX = 40 };
 
-/* Everything but grad_bytes, the list and the stack, in the order of the struct. */
+/* Everything but fractions, the list and the stack, in the order of the struct. */
 static int sort_key(const struct plan *p, int64_t ret_key[KEY_MAX])
 {
     /* clang-format off */
@@ -189,7 +206,7 @@ static int sort_key(const struct plan *p, int64_t ret_key[KEY_MAX])
         p->precision, p->optimizer, p->attention, p->moe_dispatcher,
         p->overlap.dp_grad, p->overlap.dp_param, p->overlap.tp, p->overlap.ep, p->overlap.p2p,
         p->rank_order[0], p->rank_order[1], p->rank_order[2], p->rank_order[3], p->rank_order[4],
-        p->n_layers_per_stage,
+        p->n_layers_per_stage, p->recompute_modules, p->cuda_graph, p->vocab_parallel, p->dp_shard,
     };
     /* clang-format on */
     _Static_assert(sizeof key <= KEY_MAX * sizeof key[0], "room for the key");
@@ -208,6 +225,9 @@ int plan_compare(const struct plan *a, const struct plan *b)
     for (int i = 0; i < a->n_layers_per_stage; i++)
         if (a->layers_per_stage[i] != b->layers_per_stage[i])
             return a->layers_per_stage[i] < b->layers_per_stage[i] ? -1 : 1;
-    int order = (a->grad_bytes > b->grad_bytes) - (a->grad_bytes < b->grad_bytes);
+    const double fractions[][2] = {{a->grad_bytes, b->grad_bytes}, {a->optimizer_offload, b->optimizer_offload}, {a->moment_bytes, b->moment_bytes}};
+    int order = 0;
+    for (int i = 0; i < 3 && order == 0; i++)
+        order = (fractions[i][0] > fractions[i][1]) - (fractions[i][0] < fractions[i][1]);
     return order != 0 ? order : strcmp(a->stack, b->stack);
 }

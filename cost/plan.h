@@ -34,12 +34,23 @@ enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZERS };
 enum attention_kernel { ATTENTION_FLASH, ATTENTION_UNFUSED };
 /* Expert dispatch: flex sends one copy of a token per rank and, across nodes, per node (DeepEP, HybridEP); all-to-all one per expert. */
 enum moe_dispatcher { DISPATCHER_FLEX, DISPATCHER_ALL_TO_ALL };
+/* Kernels recorded once and replayed without the host: partial = attention, norms and router of a layer (TransformerEngine's
+ * graphs), full = the whole iteration. */
+enum cuda_graph { CUDA_GRAPH_NONE, CUDA_GRAPH_PARTIAL, CUDA_GRAPH_FULL };
+/* Where embedding and head live: first and last stage, or spread over all ranks of the pipeline (arXiv:2411.05288). */
+enum vocab_parallel { VOCAB_EDGES, VOCAB_PIPELINE };
+/* What selective recompute repeats (Megatron-core's --recompute-modules): bits of plan.recompute_modules. */
+enum recompute_module { MODULE_CORE_ATTN, MODULE_LAYERNORM, MODULE_MLP, MODULE_MOE, MODULE_MOE_ACT, MODULE_MLA_UP_PROJ, MODULE_SHARED_EXPERTS,
+                        RECOMPUTE_MODULES };
 enum axis { AXIS_TP, AXIS_CP, AXIS_EP, AXIS_DP, AXIS_PP, AXES };
 extern const char *const recompute_names[];        /* "none", "selective", "full", NULL */
 extern const char *const context_parallel_names[]; /* "ring", "ulysses", NULL */
 extern const char *const optimizer_names[];        /* "adamw", "sgd", NULL */
 extern const char *const attention_names[];        /* "flash", "unfused", NULL */
 extern const char *const moe_dispatcher_names[];   /* "flex", "alltoall", NULL */
+extern const char *const cuda_graph_names[];       /* "none", "partial", "full", NULL */
+extern const char *const vocab_parallel_names[];   /* "edges", "pipeline", NULL */
+extern const char *const recompute_module_names[]; /* "core_attn", "layernorm", ... NULL */
 extern const char *const axis_names[];             /* "tp", "cp", "ep", "dp", "pp", NULL */
 
 struct plan {
@@ -59,6 +70,12 @@ struct plan {
     enum attention_kernel attention;
     enum moe_dispatcher moe_dispatcher;
     struct { bool dp_grad, dp_param, tp, ep, p2p; } overlap;
+    uint32_t recompute_modules; /* with selective: bits of enum recompute_module; 0 = the stack's own choice */
+    enum cuda_graph cuda_graph;
+    enum vocab_parallel vocab_parallel;
+    int dp_shard;               /* ranks that share one copy of what zero shards (HSDP); 0 = all of dp x cp */
+    double optimizer_offload;   /* share of the optimizer's states and steps on the host, 0..1 */
+    double moment_bytes;        /* of each AdamW moment: 4, or 2 (precision-aware optimizers) */
     enum axis rank_order[AXES]; /* fastest first */
     char stack[32];
     int n_layers_per_stage; /* 0 = even split, else pp*vp */

@@ -14,6 +14,13 @@ static inline int64_t plan_mul(int64_t a, int64_t b)
     return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
+struct err;
+struct json;
+struct json_at;
+/* The fields of plan_options.c: recompute_modules, cuda_graph, vocab_parallel, dp_shard, optimizer_offload, optimizer_state_dtype. */
+int plan_read_options(struct json_at at, struct plan *plan, struct err *err);
+void plan_put_options(struct json *object, const struct plan *plan);
+
 bool plan_stack_is(const struct plan *plan, const char *name);
 bool plan_stack_is_torch(const struct plan *plan);  /* pipelines of torch.distributed.pipelining */
 bool plan_stack_pads_vocab(const struct plan *plan); /* Megatron-LM and its children */

@@ -23,7 +23,8 @@ static const double grad_dtype_bytes[] = {4, 2};
 static const char *const fields[] = {
     "tp", "sequence_parallel", "cp", "context_parallel", "pp", "vp", "dp", "ep", "etp", "zero", "micro_batch",
     "global_batch", "seq_len", "schedule", "schedule_group", "recompute", "recompute_layers", "precision", "optimizer",
-    "grad_dtype", "attention", "moe_dispatcher", "layers_per_stage", "overlap", "rank_order", "stack", NULL,
+    "grad_dtype", "attention", "moe_dispatcher", "layers_per_stage", "overlap", "rank_order", "stack",
+    "recompute_modules", "cuda_graph", "vocab_parallel", "dp_shard", "optimizer_offload", "optimizer_state_dtype", NULL,
 };
 /* clang-format on */
 static const char *const overlap_fields[] = {"dp_grad", "dp_param", "tp", "ep", "p2p", NULL};
@@ -57,7 +58,7 @@ static const struct {
     {"vpp", "vp"},
     {"data_parallel", "dp"},
     {"data_parallel_size", "dp"},
-    {"data_parallel_shard_degree", "dp"},
+    {"data_parallel_shard_degree", "dp_shard"},
     {"data_parallel_replicate_degree", "dp"},
     {"dp_size", "dp"},
     {"context_parallel_size", "cp"},
@@ -137,6 +138,15 @@ static const struct {
     {"order", "rank_order"},
     {"parallel_order", "rank_order"},
     {"framework", "stack"},
+    {"enable_cuda_graph", "cuda_graph"},
+    {"cuda_graph_impl", "cuda_graph"},
+    {"vocab_parallel_size", "vocab_parallel"},
+    {"hsdp", "dp_shard"},
+    {"cpu_offload", "optimizer_offload"},
+    {"optimizer_cpu_offload", "optimizer_offload"},
+    {"optimizer_offload_fraction", "optimizer_offload"},
+    {"use_precision_aware_optimizer", "optimizer_state_dtype"},
+    {"exp_avg_dtype", "optimizer_state_dtype"},
     {"backend", "stack"},
 };
 
@@ -349,6 +359,7 @@ int plan_parse(const struct json *root, const char *file, struct plan *ret_plan,
     result = worse(result, read_layers(at, &plan, err));
     result = worse(result, read_rank_order(at, &plan, err));
     result = worse(result, read_stack(at, &plan, err));
+    result = worse(result, plan_read_options(at, &plan, err));
     if (result == 0)
         *ret_plan = plan;
     return result;
@@ -440,6 +451,7 @@ struct json *plan_to_json(const struct plan *plan)
     json_put_string(object, "moe_dispatcher", moe_dispatcher_names[plan->moe_dispatcher]);
     put_layers(object, plan);
     put_overlap(object, plan);
+    plan_put_options(object, plan);
     put_rank_order(object, plan);
     json_put_string(object, "stack", plan->stack);
     return object;

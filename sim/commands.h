@@ -14,5 +14,6 @@ int cmd_explain(int argc, char **argv);
 int cmd_schedule(int argc, char **argv);
 int cmd_compare(int argc, char **argv);
 int cmd_chart(int argc, char **argv);
+int cmd_validate(int argc, char **argv);
 
 #endif

@@ -20,6 +20,7 @@ static const struct command commands[] = {
     {"explain", cmd_explain, "what bounds a plan, and why another one is slower"},
     {"schedule", cmd_schedule, "one pipeline schedule, or a program from a file, priced and drawn"},
     {"compare", cmd_compare, "all pipeline schedules side by side"},
+    {"validate", cmd_validate, "predictions against a table of measured runs"},
     {"model", cmd_model, "parameters and FLOPs of a config.json"},
     {"profile", cmd_profile, "what is known of accelerators, links, networks and stacks"},
     {"chart", cmd_chart, "pictures of what predict and search found"},

@@ -1,0 +1,373 @@
+#include "sim/validate_plan.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cost/base/json.h"
+#include "sim/search.h"
+#include "sim/validate_layout.h"
+
+/* ---- words ---- */
+
+/* Whether the text holds the word, case ignored. */
+static bool says(const char *text, const char *word)
+{
+    size_t n = strlen(word);
+    for (; *text; text++) {
+        size_t i = 0;
+        while (i < n && tolower((unsigned char)text[i]) == tolower((unsigned char)word[i]))
+            i++;
+        if (i == n)
+            return true;
+    }
+    return false;
+}
+
+static bool begins(const char *text, const char *word)
+{
+    char head[64];
+    snprintf(head, sizeof head, "%.*s", (int)strlen(word), text);
+    return says(head, word);
+}
+
+__attribute__((format(printf, 2, 3))) static void note(char text[RUN_TEXT_MAX], const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    if (used > 0 && used + 3 < RUN_TEXT_MAX)
+        used += (size_t)snprintf(text + used, RUN_TEXT_MAX - used, "; ");
+    if (used < RUN_TEXT_MAX)
+        vsnprintf(text + used, RUN_TEXT_MAX - used, format, args);
+    va_end(args);
+}
+
+/* ---- stacks ---- */
+
+/* What each stack does unless told otherwise. */
+static const struct stack_words {
+    const char *theirs, *ours;
+    int zero;
+    bool sequence_parallel; /* with tp > 1 */
+    bool selective;         /* recompute when not stated */
+} stacks[] = {
+    {"megatron", "megatron", 1, true, false},
+    {"megatron-zb", "megatron-zb", 0, false, false},
+    {"megatron-deepspeed", "megatron-deepspeed", 0, false, false},
+    {"aleph-alpha-scaling", "aleph-alpha-scaling", 1, false, false},
+    {"internevo", "internevo", 1, false, false},
+    {"megascale", "megatron", 1, true, false},
+    {"colossalai", "megatron", 1, false, false},
+    {"fsdp1", "fsdp1", 3, false, false},
+    {"fsdp2", "fsdp2", 3, false, false},
+    {"torchtitan", "torchtitan", 3, true, false},
+    {"nanotron", "nanotron", 1, true, false},
+    {"deepspeed", "deepspeed", 3, false, false},
+};
+
+static const struct stack_words *stack_words(const struct run *run)
+{
+    for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++)
+        if (strcmp(stacks[i].theirs, run->stack) == 0)
+            return &stacks[i];
+    return &stacks[0];
+}
+
+/* Before flash attention came to Megatron-LM (v4, early 2023). */
+static bool before_flash(const struct run *run)
+{
+    return *run->date && strcmp(run->date, "2023-03") < 0;
+}
+
+const char *run_stack_name(const struct run *run)
+{
+    const char *name = stack_words(run)->ours;
+    if (strcmp(name, "megatron") == 0 && before_flash(run))
+        return "megatron-2022";
+    if (strcmp(name, "fsdp1") == 0 && says(run->kernels, "triton"))
+        return "fsdp1-triton";
+    if (strcmp(name, "torchtitan") == 0 && !says(run->kernels, "compile"))
+        return "torchtitan-eager";
+    return name;
+}
+
+/* ---- parts of a plan ---- */
+
+static int stated(int64_t value, int otherwise)
+{
+    return value > 0 ? (int)value : otherwise;
+}
+
+static int set_sizes(const struct run *run, struct run_plan *ret)
+{
+    struct plan *p = &ret->plan;
+    p->tp = stated(run->tp, 1);
+    p->pp = stated(run->pp, 1);
+    p->cp = stated(run->cp, 1);
+    p->ep = stated(run->ep, 1);
+    p->etp = stated(run->etp, 1);
+    p->vp = stated(run->vp, 1);
+    if (run->gpus < 1 || run->gbs < 1 || run->seq_len < 1)
+        note(ret->reason, "%s not stated", run->gpus < 1 ? "number of accelerators" : run->gbs < 1 ? "global batch" : "sequence length");
+    else if (run->tp < 1 && run->pp < 1 && run->dp < 1)
+        note(ret->reason, "parallel layout not stated");
+    else if (run->gpus % ((int64_t)p->tp * p->pp * p->cp) != 0)
+        note(ret->reason, "tp %d x pp %d x cp %d does not divide %lld accelerators", p->tp, p->pp, p->cp, (long long)run->gpus);
+    if (*ret->reason)
+        return -1;
+    p->dp = (int)(run->gpus / ((int64_t)p->tp * p->pp * p->cp));
+    if (run->dp > 0 && run->dp != p->dp)
+        note(ret->assumed, "dp %d instead of the stated %lld", p->dp, (long long)run->dp);
+    p->global_batch = run->gbs;
+    p->seq_len = run->seq_len;
+    if (run->mbs > 0)
+        p->micro_batch = (int)run->mbs;
+    else
+        note(ret->assumed, "micro-batch 1");
+    return 0;
+}
+
+static void set_precision(const struct run *run, struct run_plan *ret)
+{
+    static const struct { const char *word; enum precision precision; } words[] = {
+        {"mxfp8 grouped", PRECISION_BF16}, {"mxfp8", PRECISION_MXFP8}, {"nvfp4", PRECISION_NVFP4}, {"blockwise", PRECISION_FP8_BLOCK},
+        {"fp8-block", PRECISION_FP8_BLOCK}, {"fp8", PRECISION_FP8},    {"float8", PRECISION_FP8},  {"fp16", PRECISION_FP16},
+        {"bf16", PRECISION_BF16},           {"fp32", PRECISION_FP32}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (says(run->precision, words[i].word)) {
+            ret->plan.precision = words[i].precision;
+            return;
+        }
+    }
+    ret->plan.precision = before_flash(run) || strcmp(run->stack, "megatron-zb") == 0 ? PRECISION_FP16 : PRECISION_BF16;
+    note(ret->assumed, "precision %s", precision_names[ret->plan.precision]);
+}
+
+static void set_recompute(const struct run *run, struct run_plan *ret)
+{
+    struct plan *p = &ret->plan;
+    const char *colon = strchr(run->recompute, ':');
+    if (!*run->recompute) {
+        p->recompute = stack_words(run)->selective ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
+        note(ret->assumed, "recompute %s", recompute_names[p->recompute]);
+    } else if (begins(run->recompute, "full")) {
+        p->recompute = RECOMPUTE_FULL;
+    } else if (begins(run->recompute, "selective")) {
+        p->recompute = RECOMPUTE_SELECTIVE;
+        for (int i = 0; colon && i < RECOMPUTE_MODULES; i++) { /* "moe" is the start of "moe_act" */
+            const char *at = strstr(colon, recompute_module_names[i]);
+            while (at && (isalpha((unsigned char)at[-1]) || at[-1] == '_' || isalpha((unsigned char)at[strlen(recompute_module_names[i])]) ||
+                          at[strlen(recompute_module_names[i])] == '_'))
+                at = strstr(at + 1, recompute_module_names[i]);
+            p->recompute_modules |= at ? 1U << i : 0;
+        }
+    }
+}
+
+static void set_schedule(const struct run *run, struct run_plan *ret)
+{
+    static const struct { const char *word; enum plan_schedule schedule; } words[] = {
+        {"zb-2p", SCHEDULE_ZB_H2}, {"zb-1p", SCHEDULE_ZB_H1},    {"zb-v", SCHEDULE_ZB_V},         {"v-half", SCHEDULE_V_HALF},
+        {"v-min", SCHEDULE_V_MIN}, {"dualpipev", SCHEDULE_DUALPIPE_V}, {"dualpipe", SCHEDULE_DUALPIPE}, {"gpipe", SCHEDULE_GPIPE}};
+    struct plan *p = &ret->plan;
+    p->schedule = p->vp > 1 ? SCHEDULE_INTERLEAVED : SCHEDULE_1F1B;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (begins(run->schedule, words[i].word))
+            p->schedule = words[i].schedule;
+    if (p->schedule == SCHEDULE_ZB_V || p->schedule == SCHEDULE_V_HALF || p->schedule == SCHEDULE_V_MIN || p->schedule == SCHEDULE_DUALPIPE_V)
+        p->vp = 2;
+    if (says(run->schedule, ", vocab-") || says(run->schedule, ", interlaced"))
+        p->vocab_parallel = VOCAB_PIPELINE;
+}
+
+static void set_overlap(const struct run *run, const struct model *model, struct run_plan *ret)
+{
+    struct plan *p = &ret->plan;
+    const char *text = run->overlap;
+    bool none = begins(text, "none");
+    p->overlap.dp_grad = p->overlap.dp_param = !none;
+    bool dense_only = says(text, "in llama recipes") && model->experts > 0;
+    p->overlap.tp = p->tp > 1 && !dense_only &&
+                    (says(text, "userbuffers") || says(text, "tp-comm-overlap") || says(text, "tp comm overlap") || says(text, "async tp"));
+    p->overlap.ep = p->ep > 1 && (says(text, "ep a2a") || says(text, "ep overlap"));
+}
+
+static void set_experts(const struct run *run, const struct model *model, struct run_plan *ret)
+{
+    struct plan *p = &ret->plan;
+    if (model->experts == 0)
+        return;
+    bool flex = says(run->overlap, "deepep") || says(run->moe_routing, "deepep");
+    bool early = *run->date && strcmp(run->date, "2025-07") < 0;
+    if (!flex && (early || says(run->moe_routing, "capacity") || says(run->hardware, "one node") || strcmp(stack_words(run)->ours, "megatron") != 0))
+        p->moe_dispatcher = DISPATCHER_ALL_TO_ALL;
+}
+
+static void set_graphs(const struct run *run, struct run_plan *ret)
+{
+    const char *text = run->cuda_graph;
+    if (!*text || begins(text, "none"))
+        return;
+    if (says(text, "for fp8") && !precision_is_fp8(ret->plan.precision))
+        return;
+    ret->plan.cuda_graph = says(text, "full") || says(text, "layer") ? CUDA_GRAPH_FULL : CUDA_GRAPH_PARTIAL;
+}
+
+static void set_offload(const struct run *run, struct run_plan *ret)
+{
+    const char *percent = strstr(run->offload, "optimizer CPU offload ");
+    if (percent)
+        ret->plan.optimizer_offload = fmin(1, atof(percent + strlen("optimizer CPU offload ")) / 100);
+    if (says(run->offload, "adamw offload") || says(run->notes, "CPU AdamW offload on"))
+        ret->plan.optimizer_offload = 1;
+}
+
+static void set_attention(const struct run *run, struct run_plan *ret)
+{
+    bool flash = says(run->kernels, "flash") && !says(run->kernels, "no flash");
+    bool unfused = says(run->kernels, "no flash") || strcmp(run->kernels, "torch") == 0 || strcmp(run->kernels, "fused") == 0;
+    bool early = before_flash(run) && strcmp(run_stack_name(run), "megatron-2022") == 0;
+    if (flash)
+        return;
+    if (unfused || early || strcmp(run->stack, "megatron-zb") == 0)
+        ret->plan.attention = ATTENTION_UNFUSED;
+    if (!unfused && ret->plan.attention == ATTENTION_UNFUSED)
+        note(ret->assumed, "attention unfused");
+}
+
+static void set_sharding(const struct run *run, struct run_plan *ret)
+{
+    const struct stack_words *words = stack_words(run);
+    struct plan *p = &ret->plan;
+    snprintf(p->stack, sizeof p->stack, "%s", run_stack_name(run));
+    p->sequence_parallel = run->sequence_parallel == 1 && p->tp > 1;
+    if (run->sequence_parallel < 0 && p->tp > 1) {
+        p->sequence_parallel = words->sequence_parallel && !before_flash(run);
+        note(ret->assumed, "sequence parallelism %s", p->sequence_parallel ? "on" : "off");
+    }
+    p->zero = (int)run->zero;
+    if (run->zero < 0 || run->zero > 3) {
+        p->zero = words->zero == 3 && p->pp > 1 ? 2 : words->zero;
+        if (p->dp * p->cp > 1)
+            note(ret->assumed, "zero %d", p->zero);
+    }
+}
+
+/* ---- cluster ---- */
+
+/* "800 Gbps inter-node", "1600Gbps RoCE per node", "4x100Gb RoCE per node", "400Gb/s RDMA per GPU". */
+static void set_network(const struct run *run, struct run_plan *ret)
+{
+    const char *unit = strstr(run->hardware, "Gb");
+    if (!unit)
+        return;
+    const char *digits = unit;
+    while (digits > run->hardware && (isdigit((unsigned char)digits[-1]) || digits[-1] == ' '))
+        digits--;
+    double gbps = atof(digits), many = 0;
+    if (digits > run->hardware && digits[-1] == 'x') {
+        const char *count = digits - 1;
+        while (count > run->hardware && isdigit((unsigned char)count[-1]))
+            count--;
+        many = atof(count);
+    }
+    if (!(gbps > 0))
+        return;
+    if (many >= 1) {
+        ret->nics_per_node = (int)many;
+        ret->nic_gbps = gbps;
+    } else if (says(unit, "per node") || says(unit, "inter-node")) {
+        ret->nics_per_node = gbps > 800 ? 8 : 4;
+        ret->nic_gbps = gbps / ret->nics_per_node;
+    } else if (says(unit, "per gpu")) {
+        ret->nic_gbps = gbps;
+    }
+}
+
+static int64_t greatest_common_divisor(int64_t a, int64_t b)
+{
+    while (b > 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Racks of Grace-Blackwell are one NVLink domain of up to 72; plans use 64 of it where that divides. */
+static void set_nodes(const struct run *run, struct run_plan *ret)
+{
+    int64_t per_node = 8;
+    const char *stated_size = strstr(run->hardware, "/node");
+    while (stated_size && stated_size > run->hardware && isdigit((unsigned char)stated_size[-1]))
+        stated_size--;
+    if (stated_size && atoi(stated_size) > 0)
+        per_node = atoi(stated_size);
+    if (begins(run->accelerator, "gb"))
+        per_node = run->gpus <= 72 ? run->gpus : run->gpus % 64 == 0 ? 64 : run->gpus % 72 == 0 ? 72 : greatest_common_divisor(run->gpus, 64);
+    else if (run->gpus < per_node)
+        per_node = run->gpus;
+    else
+        per_node = greatest_common_divisor(run->gpus, per_node);
+    ret->accelerators_per_node = (int)per_node;
+    ret->nodes = run->gpus / per_node;
+}
+
+struct json *run_plan_cluster(const struct run *run, const struct run_plan *plan)
+{
+    struct json *root = json_new_object();
+    json_put_string(root, "accelerator", run->accelerator);
+    json_put_int(root, "nodes", plan->nodes);
+    json_put_int(root, "accelerators_per_node", plan->accelerators_per_node);
+    if (plan->nic_gbps > 0) {
+        struct json *inter = json_put_object(root, "inter_node");
+        json_put_number(inter, "nic_gbps", plan->nic_gbps);
+        if (plan->nics_per_node > 0)
+            json_put_int(inter, "nics_per_node", plan->nics_per_node);
+        if (says(run->hardware, "roce"))
+            json_put_string(inter, "fabric", "roce");
+    }
+    return root;
+}
+
+/* ---- all of it ---- */
+
+void run_plan_of(const struct run *run, const struct model *model, struct run_plan *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    plan_defaults(&ret->plan);
+    if (run->result == RUN_ERROR)
+        note(ret->reason, "the run ended with an error that is not about memory");
+    else if (says(run->task, "lora"))
+        note(ret->reason, "low-rank adapters are not predicted");
+    else if (says(run->offload, "activation offload"))
+        note(ret->reason, "activation offload is not predicted");
+    if (*ret->reason || set_sizes(run, ret) < 0)
+        return;
+    set_precision(run, ret);
+    set_recompute(run, ret);
+    set_sharding(run, ret);
+    set_schedule(run, ret);
+    set_overlap(run, model, ret);
+    set_experts(run, model, ret);
+    set_graphs(run, ret);
+    set_offload(run, ret);
+    set_attention(run, ret);
+    set_nodes(run, ret);
+    set_network(run, ret);
+    if (run_layout(run, model, &ret->plan, ret->assumed, ret->reason) < 0 && !*ret->reason)
+        note(ret->reason, "no layout of %lld layers over %d x %d stages", (long long)model->layers, ret->plan.pp, ret->plan.vp);
+}
+
+const char *run_memory_counter(const struct run *run)
+{
+    if (says(run->mem_kind, "alloc") || says(run->mem_kind, "torch peak"))
+        return "allocated";
+    if (says(run->mem_kind, "reserved"))
+        return "reserved";
+    return "device";
+}
