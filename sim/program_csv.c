@@ -390,6 +390,9 @@ static int build(const struct reader *r, struct program *ret)
         return -1;
     int *next = arena_array(r->arena, (size_t)program.pp, sizeof *next);
     number_chunks(&program, next);
+    for (int rank = 0; rank < program.pp; rank++)
+        if (next[rank] == 0)
+            return err_add(r->err, "program '%s': rank %d runs no stage", r->file, rank);
     program.placement = recognize(&program);
     for (size_t i = 0; i < r->n_rows; i++)
         program_push(&program, r->rows[i].rank, r->rows[i].op);

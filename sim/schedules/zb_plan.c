@@ -245,42 +245,47 @@ static int64_t start_of(const struct planner *p, int kind, int j)
     return larger(p->now[j], arrival(p, kind, j));
 }
 
-/* The op that the stage would run next and when; INT64_MAX = nothing can run. */
-static int64_t dispatch_one(const struct planner *p, bool patience, int j, int *ret_kind)
+/* What a stage would run next, and when; INT64_MAX = nothing can run. */
+struct choice {
+    int64_t start;
+    int kind;
+};
+
+static struct choice choose(const struct planner *p, bool patience, int j)
 {
     static const int preferred[] = { OP_B, OP_F, OP_W };
-    int64_t until = INT64_MAX, start = INT64_MAX;
-    for (int kind = OP_F; kind <= OP_W; kind++)
-        if (may_run(p, kind, j)) {
-            int64_t first = start_of(p, kind, j), limit = patience ? first + cost_of(p, kind, j) : first + 1;
+    struct choice choice = { INT64_MAX, OP_F };
+    int64_t start[3], until = INT64_MAX;
+    for (int kind = OP_F; kind <= OP_W; kind++) {
+        start[kind] = may_run(p, kind, j) ? start_of(p, kind, j) : INT64_MAX;
+        if (start[kind] < INT64_MAX) {
+            int64_t limit = start[kind] + (patience ? larger(cost_of(p, kind, j), 1) : 1);
             until = limit < until ? limit : until;
         }
-    for (int k = 0; k < 3 && start == INT64_MAX; k++)
-        if (may_run(p, preferred[k], j) && start_of(p, preferred[k], j) < until) {
-            *ret_kind = preferred[k];
-            start = start_of(p, preferred[k], j);
-        }
-    return start;
+    }
+    for (int k = 0; k < 3 && choice.start == INT64_MAX; k++)
+        if (start[preferred[k]] < until)
+            choice = (struct choice){ start[preferred[k]], preferred[k] };
+    return choice;
 }
 
 void zb_plan_dispatch(const struct zb_problem *problem, bool patience, struct arena *arena, struct zb_plan *plan)
 {
     struct arena_mark mark = arena_mark(arena);
     struct planner p = { .problem = problem, .plan = plan };
+    struct choice *next = arena_array(arena, (size_t)problem->pp, sizeof *next);
     init_planner(&p, arena);
+    for (int j = 0; j < problem->pp; j++)
+        next[j] = choose(&p, patience, j);
     for (int left = 3 * problem->micro_batches * problem->pp; left > 0; left--) {
-        int64_t first = INT64_MAX;
-        int stage = 0, kind = OP_F, chosen = OP_F;
-        for (int j = 0; j < problem->pp; j++) {
-            int64_t start = dispatch_one(&p, patience, j, &kind);
-            if (start < first) {
-                first = start;
+        int stage = 0;
+        for (int j = 1; j < problem->pp; j++)
+            if (next[j].start < next[stage].start)
                 stage = j;
-                chosen = kind;
-            }
-        }
-        assert(first < INT64_MAX); /* with room for one activation the oldest micro-batch can always go on */
-        put(&p, chosen, stage);
+        assert(next[stage].start < INT64_MAX); /* with room for one activation the oldest micro-batch can always go on */
+        put(&p, next[stage].kind, stage);
+        for (int j = stage > 0 ? stage - 1 : 0; j <= stage + 1 && j < problem->pp; j++)
+            next[j] = choose(&p, patience, j);
     }
     measure(&p);
     arena_rewind(arena, mark);

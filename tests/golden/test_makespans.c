@@ -27,6 +27,8 @@ struct setting {
     double forward, backward, wgrad, comm;
     bool nonuniform; /* stage 0: F and W + 0.25, last stage: F, B and W + 0.5 each, not divided by V */
     enum engine_slot slot;
+    int iterations;
+    enum engine_sync sync;
 };
 
 static int64_t ticks(double cost) { return (int64_t)llround(cost * TICKS); }
@@ -44,7 +46,8 @@ static int price(const struct program *p, const struct setting *setting, struct 
         costs[3 * n + s] = ticks(setting->comm);
     }
     struct engine_costs engine = { .forward_ps = costs, .backward_ps = costs + n, .wgrad_ps = costs + 2 * n,
-                                   .p2p_ps = costs + 3 * n, .slot = setting->slot };
+                                   .p2p_ps = costs + 3 * n, .slot = setting->slot,
+                                   .iterations = setting->iterations, .sync = setting->sync };
     struct err err = { 0 };
     if (engine_run(p, &engine, arena, ret, &err) == 0)
         return 0;
@@ -85,6 +88,13 @@ static const struct {
     { SCHEDULE_INTERLEAVED, 4, 2, 8, 1, 1, 1, 0, 28.5, 0, "arXiv:2104.04473, section 2.2.2: (P-1) u / V" },
     { SCHEDULE_INTERLEAVED, 8, 2, 16, 4, 4.4, 3.1, 0.2, 230.25, 0, "Megatron-LM d98e8a64, executed" },
     { SCHEDULE_LOOPED_BFS, 4, 2, 8, 1, 1, 1, 0, 28.5, 0, "arXiv:2211.05953: bubble of interleaved" },
+    { SCHEDULE_ZB_H1, 4, 1, 8, 1, 1, 1, 0, 27, 0, "arXiv:2401.10241: (P-1)(F+B-W)" },
+    { SCHEDULE_ZB_H1, 4, 1, 8, 4, 4.4, 3.1, 0.2, 110.3, 0, "Megatron-DeepSpeed's ZB-H1 order" },
+    { SCHEDULE_ZB_H2, 4, 1, 8, 1, 1, 1, 0, 27, 24, "arXiv:2401.10241: zero bubble of the span" },
+    { SCHEDULE_ZB_V, 8, 2, 32, 1, 1, 1, 0, 99.5, 96, "arXiv:2405.15362: zero bubble of the span" },
+    { SCHEDULE_V_HALF, 4, 2, 8, 2, 3, 1, 0, 62, 0, "zero-bubble 39f2c186, zbv_greedy.py" },
+    { SCHEDULE_V_MIN, 4, 2, 8, 2, 3, 1, 0, 83.5, 0, "zero-bubble 39f2c186, zbv_greedy.py" },
+    { SCHEDULE_DUALPIPE, 4, 1, 8, 1, 1, 1, 0, 26, 0, "DualPipe 3da1bbea, executed: bubble (P/2-1)(FB+BW-3W) = 2" },
 };
 
 static void test_cited(void)
@@ -95,7 +105,7 @@ static void test_cited(void)
         struct program program;
         struct timeline timeline;
         struct schedule_request request = { .pp = cited[i].pp, .vp = cited[i].vp, .micro_batches = cited[i].micro_batches };
-        struct setting setting = { cited[i].forward, cited[i].backward, cited[i].wgrad, cited[i].comm, false, SLOT_SUM };
+        struct setting setting = { cited[i].forward, cited[i].backward, cited[i].wgrad, cited[i].comm, false, SLOT_SUM, 1, SYNC_BARRIER };
         if (schedule_emit(cited[i].schedule, &request, &arena, &program, &err) < 0) {
             printf("%s: %s\n", cited[i].source, err.text);
             test_count(false);
@@ -147,7 +157,7 @@ static void compare_ranks(const char *where, const struct timeline *t, char **ce
 static void compare_row(const struct program *program, char **cells, const struct columns *c, int line)
 {
     struct setting setting = { atof(cells[c->forward]), atof(cells[c->backward]), atof(cells[c->wgrad]), atof(cells[c->comm]),
-                               strncmp(cells[c->setting], "nonuni", 6) == 0, SLOT_SUM };
+                               strncmp(cells[c->setting], "nonuni", 6) == 0, SLOT_SUM, 1, SYNC_BARRIER };
     for (int i = 0; engine_slot_names[i]; i++)
         if (strcmp(cells[c->slot], engine_slot_names[i]) == 0)
             setting.slot = (enum engine_slot)i;
@@ -219,9 +229,38 @@ static void test_table(void)
     arena_release(&arena);
 }
 
+/* multi_iter.csv: the period of iterations back to back, with a barrier between them and without. */
+static void test_periods(void)
+{
+    char path[GOLDEN_PATH], line[GOLDEN_LINE], *cells[GOLDEN_CELLS];
+    FILE *in = fopen(golden_path(path, "multi_iter.csv"), "r");
+    if (!in)
+        return;
+    for (int number = 1; fgets(line, sizeof line, in); number++) {
+        struct arena arena = { 0 };
+        struct program program;
+        if (golden_split(line, cells) < 8 || number == 1 || load_order(cells[0], &arena, &program) < 0)
+            continue;
+        struct setting setting = { 1, 1, 1, 0, false, SLOT_SUM, 6, SYNC_BARRIER };
+        struct timeline timeline;
+        char where[200];
+        snprintf(where, sizeof where, "multi_iter line %d: %s, %s", number, cells[0], cells[3]);
+        if (strcmp(cells[3], "uneq") == 0)
+            setting = (struct setting){ 4, 4.4, 3.1, 0.2, false, SLOT_SUM, 6, SYNC_BARRIER };
+        if (price(&program, &setting, &arena, &timeline) == 0)
+            expect(where, "period with a barrier", (double)timeline.period_ps / TICKS, atof(cells[4]));
+        setting.sync = SYNC_NONE;
+        if (price(&program, &setting, &arena, &timeline) == 0)
+            expect(where, "period without", (double)timeline.period_ps / TICKS, atof(cells[5]));
+        arena_release(&arena);
+    }
+    fclose(in);
+}
+
 int main(void)
 {
     test_cited();
     test_table();
+    test_periods();
     return test_report();
 }
