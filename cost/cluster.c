@@ -52,8 +52,8 @@ static int open_nested(const struct scope *scope, const char *key, const char *c
     ret->own = ret->outer = (struct json_at){.file = scope->at.file, .path = "", .node = NULL};
     if (json_read_object(scope->at, key, &ret->own, ret->own_path, sizeof(ret->own_path), err_of(scope, scope->at)) < 0)
         bad = -1;
-    if (scope->outer.node != NULL &&
-        json_read_object(scope->outer, key, &ret->outer, ret->outer_path, sizeof(ret->outer_path), err_of(scope, scope->outer)) < 0)
+    if (scope->outer.node != NULL && json_read_object(scope->outer, key, &ret->outer, ret->outer_path,
+                                                      sizeof(ret->outer_path), err_of(scope, scope->outer)) < 0)
         bad = -1;
     return bad | check_keys(scope, ret->own, known) | check_keys(scope, ret->outer, known);
 }
@@ -68,13 +68,15 @@ static struct json_at stated(struct json_at own, struct json_at outer, const cha
     return (struct json_at){.file = own.file, .path = "", .node = NULL};
 }
 
-static int read_double(const struct scope *scope, const struct nested *nested, const char *key, double min, double max, double *out)
+static int read_double(const struct scope *scope, const struct nested *nested, const char *key, double min, double max,
+                       double *out)
 {
     struct json_at at = stated(nested->own, nested->outer, key);
     return at.node == NULL || json_read_double(at, key, min, max, out, err_of(scope, at)) >= 0 ? 0 : -1;
 }
 
-static int read_int(const struct scope *scope, const struct nested *nested, const char *key, int64_t min, int64_t max, int64_t *out)
+static int read_int(const struct scope *scope, const struct nested *nested, const char *key, int64_t min, int64_t max,
+                    int64_t *out)
 {
     struct json_at at = stated(nested->own, nested->outer, key);
     return at.node == NULL || json_read_int(at, key, min, max, out, err_of(scope, at)) >= 0 ? 0 : -1;
@@ -110,14 +112,15 @@ static int read_fabric(const struct scope *scope, const struct nested *inter, bo
         ret->rdma = ret->fabric.link_class != LINK_ETHERNET;
     if (ret->rdma || ret->fabric.link_class == LINK_ETHERNET)
         return 0;
-    err_add(scope->warn, "file '%s': field '%s.rdma' is false: '%s' is priced as TCP sockets ('ethernet-tcp')", scope->at.file,
-            at.path, ret->fabric.name);
+    err_add(scope->warn, "file '%s': field '%s.rdma' is false: '%s' is priced as TCP sockets ('ethernet-tcp')",
+            scope->at.file, at.path, ret->fabric.name);
     return fabric_named(scope, "ethernet-tcp", &ret->fabric);
 }
 
 static int read_inter_node(const struct scope *scope, struct node_group *ret)
 {
-    static const char *const known[] = {"fabric", "nics_per_node", "nic_gbps", "rdma", "oversubscription", "nodes_per_leaf", NULL};
+    static const char *const known[] = {"fabric",           "nics_per_node",  "nic_gbps", "rdma",
+                                        "oversubscription", "nodes_per_leaf", NULL};
     struct nested inter;
     int bad = open_nested(scope, "inter_node", known, &inter);
     double gbit_per_s = ret->accelerator.nic_bytes_per_s * 8e-9;
@@ -138,8 +141,10 @@ static int read_inter_node(const struct scope *scope, struct node_group *ret)
     ret->nodes_per_leaf = per_leaf;
     if (ret->oversubscription > 1 && per_leaf == 0) {
         ret->nodes_per_leaf = 1;
-        err_add(scope->warn, "file '%s': field '%s%sinter_node.oversubscription' without nodes_per_leaf: every node is taken for a leaf of its own",
-                scope->at.file, scope->at.path, scope->at.path[0] != '\0' ? "." : "");
+        err_add(
+            scope->warn,
+            "file '%s': field '%s%sinter_node.oversubscription' without nodes_per_leaf: every node is taken for a leaf of its own",
+            scope->at.file, scope->at.path, scope->at.path[0] != '\0' ? "." : "");
     }
     return read_fabric(scope, &inter, rdma.node != NULL, ret);
 }
@@ -151,13 +156,18 @@ static int read_intra_node(const struct scope *scope, const char *accelerator, s
     int bad = open_nested(scope, "intra_node", known, &intra);
     struct json_at at = stated(intra.own, intra.outer, "link");
     /* the group's own accelerator brings its own link, unless the group names one */
-    if (at.node != NULL && intra.own.node != at.node && scope->outer.node != NULL && json_has(scope->at.node, "accelerator"))
+    if (at.node != NULL && intra.own.node != at.node && scope->outer.node != NULL &&
+        json_has(scope->at.node, "accelerator"))
         at.node = NULL;
     if (at.node != NULL)
-        return cluster_read_link(at, "link", scope->profile, accelerator, &ret->intra, scope->warn, err_of(scope, at)) != 0 ? -1 : bad;
+        return cluster_read_link(at, "link", scope->profile, accelerator, &ret->intra, scope->warn,
+                                 err_of(scope, at)) != 0
+                   ? -1
+                   : bad;
     int before = scope->err != NULL ? scope->err->count : 0;
     if (profile_link(scope->profile, ret->accelerator.default_link, accelerator, &ret->intra, scope->err) != 0)
-        return err_prefix(scope->err, before, "file '%s': usual link of accelerator '%s': ", scope->at.file, ret->accelerator.name);
+        return err_prefix(scope->err, before, "file '%s': usual link of accelerator '%s': ", scope->at.file,
+                          ret->accelerator.name);
     return bad;
 }
 
@@ -170,7 +180,8 @@ static int read_group(const struct scope *scope, struct node_group *ret)
     if (at.node == NULL)
         return err_add(scope->err, "file '%s': field '%s%saccelerator' is missing", scope->at.file, scope->at.path,
                        scope->at.path[0] != '\0' ? "." : "");
-    if (cluster_read_accelerator(at, "accelerator", scope->profile, &ret->accelerator, scope->warn, err_of(scope, at)) != 0)
+    if (cluster_read_accelerator(at, "accelerator", scope->profile, &ret->accelerator, scope->warn,
+                                 err_of(scope, at)) != 0)
         return -1;
     per_node = ret->accelerator.default_per_node;
     int bad = read_int(scope, &own, "accelerators_per_node", 1, PER_NODE_MAX, &per_node);
@@ -189,11 +200,13 @@ static int read_nodes(struct json_at at, int64_t *ret, struct err *err)
 
 static int read_groups(const struct scope *top, const struct json *list, struct cluster *ret)
 {
-    static const char *const known[] = {"nodes", "accelerator", "accelerators_per_node", "intra_node", "inter_node", "name", NULL};
+    static const char *const known[] = {"nodes", "accelerator", "accelerators_per_node", "intra_node", "inter_node",
+                                        "name",  NULL};
     int n = json_length(list), bad = 0, i = 0;
     char path[PATH_SIZE];
     if (n < 1 || n > CLUSTER_GROUPS_MAX)
-        return err_add(top->err, "file '%s': field 'groups' has %d entries; allowed: 1 to %d", top->at.file, n, CLUSTER_GROUPS_MAX);
+        return err_add(top->err, "file '%s': field 'groups' has %d entries; allowed: 1 to %d", top->at.file, n,
+                       CLUSTER_GROUPS_MAX);
     for (const struct json *child = json_first(list); child != NULL; child = json_next(child), i++) {
         snprintf(path, sizeof(path), "groups[%d]", i);
         struct scope scope = *top;
@@ -201,7 +214,8 @@ static int read_groups(const struct scope *top, const struct json *list, struct 
         scope.outer = top->at;
         scope.first = i == 0;
         if (json_type(child) != JSON_OBJECT) {
-            bad = err_add(top->err, "file '%s': field '%s' is %s; it must be an object", top->at.file, path, json_type_name(child));
+            bad = err_add(top->err, "file '%s': field '%s' is %s; it must be an object", top->at.file, path,
+                          json_type_name(child));
             continue;
         }
         if (json_check_keys(scope.at, known, top->warn, top->err) < 0)
@@ -213,7 +227,8 @@ static int read_groups(const struct scope *top, const struct json *list, struct 
     return bad;
 }
 
-static int count_accelerators(const char *file, const struct json *root, struct cluster *ret, struct err *warn, struct err *err)
+static int count_accelerators(const char *file, const struct json *root, struct cluster *ret, struct err *warn,
+                              struct err *err)
 {
     int64_t nodes = 0;
     ret->accelerators = 0;
@@ -222,11 +237,13 @@ static int count_accelerators(const char *file, const struct json *root, struct 
         ret->accelerators += ret->group[i].nodes * ret->group[i].accelerators_per_node;
     }
     if (ret->accelerators > ACCELERATORS_MAX)
-        return err_add(err, "file '%s': %lld accelerators in all; at most %d", file, (long long)ret->accelerators, ACCELERATORS_MAX);
+        return err_add(err, "file '%s': %lld accelerators in all; at most %d", file, (long long)ret->accelerators,
+                       ACCELERATORS_MAX);
     const struct json *stated_nodes = json_get(root, "nodes");
     if (json_has(root, "groups") && stated_nodes != NULL && json_type(stated_nodes) == JSON_NUMBER &&
         (int64_t)json_double(stated_nodes) != nodes)
-        err_add(warn, "file '%s': field 'nodes' is %.15g and is ignored: 'groups' hold %lld", file, json_double(stated_nodes), (long long)nodes);
+        err_add(warn, "file '%s': field 'nodes' is %.15g and is ignored: 'groups' hold %lld", file,
+                json_double(stated_nodes), (long long)nodes);
     return 0;
 }
 
@@ -237,8 +254,10 @@ static void read_slowest(const char *file, struct cluster *ret, struct err *warn
         mixed = mixed || strcmp(ret->group[i].accelerator.name, ret->group[0].accelerator.name) != 0;
     cluster_slowest(ret, &ret->accelerator);
     if (mixed)
-        err_add(warn, "file '%s': mixed accelerators (%s): every one is priced as the slowest in each respect and has the least memory",
-                file, ret->accelerator.name);
+        err_add(
+            warn,
+            "file '%s': mixed accelerators (%s): every one is priced as the slowest in each respect and has the least memory",
+            file, ret->accelerator.name);
 }
 
 static int read_numbers(struct json_at at, struct cluster *ret, struct err *err)
@@ -263,10 +282,21 @@ static int read_name(struct json_at at, struct cluster *ret, struct err *err)
     return 0;
 }
 
-int cluster_parse(const struct json *root, const char *file, const struct profile *profile, struct cluster *ret, struct err *warn, struct err *err)
+int cluster_parse(const struct json *root, const char *file, const struct profile *profile, struct cluster *ret,
+                  struct err *warn, struct err *err)
 {
-    static const char *const known[] = {"name", "accelerator", "nodes", "accelerators_per_node", "intra_node", "inter_node", "groups",
-                                        "usable_memory", "link_quality", "price_per_accelerator_hour", "mtbf_hours_per_accelerator", NULL};
+    static const char *const known[] = {"name",
+                                        "accelerator",
+                                        "nodes",
+                                        "accelerators_per_node",
+                                        "intra_node",
+                                        "inter_node",
+                                        "groups",
+                                        "usable_memory",
+                                        "link_quality",
+                                        "price_per_accelerator_hour",
+                                        "mtbf_hours_per_accelerator",
+                                        NULL};
     struct cluster c;
     struct json_at at = {file, "", root};
     memset(&c, 0, sizeof(c));
@@ -295,7 +325,8 @@ int cluster_parse(const struct json *root, const char *file, const struct profil
     return 0;
 }
 
-int cluster_load(const char *path, const struct profile *profile, struct cluster *ret, struct err *warn, struct err *err)
+int cluster_load(const char *path, const struct profile *profile, struct cluster *ret, struct err *warn,
+                 struct err *err)
 {
     struct json *root;
     if (json_load(path, &root, err) != 0)

@@ -31,7 +31,8 @@ static bool parse_quantity(const char *text, enum profile_dimension dimension, d
     return factor > 0;
 }
 
-static int set_number(struct json_at at, const struct profile_field *field, const struct json *node, void *object, struct err *err)
+static int set_number(struct json_at at, const struct profile_field *field, const struct json *node, void *object,
+                      struct err *err)
 {
     char path[PATH_MAX_BYTES], units[128];
     double value = (double)NAN;
@@ -41,14 +42,14 @@ static int set_number(struct json_at at, const struct profile_field *field, cons
     else if (json_type(node) == JSON_BOOL && field->type == FIELD_BOOL)
         value = json_true(node);
     else if (json_type(node) != JSON_STRING || field->dimension == DIMENSION_ONE)
-        return err_add(err, "file '%s': field '%s' is %s; it must be a number in %s", at.file, path, json_type_name(node),
-                       profile_unit_si(field->dimension));
+        return err_add(err, "file '%s': field '%s' is %s; it must be a number in %s", at.file, path,
+                       json_type_name(node), profile_unit_si(field->dimension));
     else if (!parse_quantity(json_text(node), field->dimension, &value))
-        return err_add(err, "file '%s': field '%s' is '%.40s'; it must be a number with one of the units %s", at.file, path,
-                       json_text(node), profile_unit_list(field->dimension, units, sizeof(units)));
+        return err_add(err, "file '%s': field '%s' is '%.40s'; it must be a number with one of the units %s", at.file,
+                       path, json_text(node), profile_unit_list(field->dimension, units, sizeof(units)));
     if (!isfinite(value) || value < field->min || value > field->max)
-        return err_add(err, "file '%s': field '%s' is %g; allowed: %g to %g %s", at.file, path, value, field->min, field->max,
-                       profile_unit_si(field->dimension));
+        return err_add(err, "file '%s': field '%s' is %g; allowed: %g to %g %s", at.file, path, value, field->min,
+                       field->max, profile_unit_si(field->dimension));
     if (field->type != FIELD_DOUBLE && floor(value) < value)
         return err_add(err, "file '%s': field '%s' is %g; it must be a whole number", at.file, path, value);
     profile_field_set(field, object, value, NULL);
@@ -73,8 +74,8 @@ static int set_word(struct json_at at, const struct profile_field *field, void *
 }
 
 /* The fields of one section that `at` states, over those already in object; `extra` keys are somebody else's. */
-static int read_fields(struct json_at at, enum profile_section section, const char *const *extra, bool based, void *object,
-                       struct err *warn, struct err *err)
+static int read_fields(struct json_at at, enum profile_section section, const char *const *extra, bool based,
+                       void *object, struct err *warn, struct err *err)
 {
     const char *known[KEYS_MAX];
     char path[PATH_MAX_BYTES];
@@ -101,8 +102,8 @@ static int read_fields(struct json_at at, enum profile_section section, const ch
 }
 
 /* What a hardware field is: 1 a name (in *ret_name), 2 an object (in *ret_at), -1 neither. path: room for *ret_at's. */
-static int kind_of(struct json_at at, const char *key, const char **ret_name, struct json_at *ret_at, char path[PATH_MAX_BYTES],
-                   struct err *err)
+static int kind_of(struct json_at at, const char *key, const char **ret_name, struct json_at *ret_at,
+                   char path[PATH_MAX_BYTES], struct err *err)
 {
     const struct json *node = json_get(at.node, key);
     place(at, key, path);
@@ -111,7 +112,8 @@ static int kind_of(struct json_at at, const char *key, const char **ret_name, st
         return 1;
     }
     if (json_type(node) != JSON_OBJECT)
-        return err_add(err, "file '%s': field '%s' is %s; it must be a name or an object", at.file, path, json_type_name(node));
+        return err_add(err, "file '%s': field '%s' is %s; it must be a name or an object", at.file, path,
+                       json_type_name(node));
     *ret_at = (struct json_at){at.file, path, node};
     return 2;
 }
@@ -144,8 +146,8 @@ static int read_name(struct json_at at, const char *base, char *name, size_t siz
     return 0;
 }
 
-static int read_forms(struct json_at at, const char *key, enum profile_section section, struct accelerator *a, struct err *warn,
-                      struct err *err)
+static int read_forms(struct json_at at, const char *key, enum profile_section section, struct accelerator *a,
+                      struct err *warn, struct err *err)
 {
     static const char *const nothing[] = {NULL};
     struct json_at forms, form;
@@ -194,7 +196,8 @@ static int read_attention(struct json_at at, struct accelerator *a, struct err *
         while (i < a->n_attention && a->attention[i].head_dim != head_dim)
             i++;
         if (i == FORMS)
-            return err_add(err, "file '%s': field '%s' has more than %d head dimensions", at.file, forms_path, (int)FORMS);
+            return err_add(err, "file '%s': field '%s' has more than %d head dimensions", at.file, forms_path,
+                           (int)FORMS);
         bad |= read_fields(form, SECTION_ATTENTION, nothing, i < a->n_attention, &a->attention[i], warn, err);
         a->attention[i].head_dim = (int)head_dim;
         a->attention[i].provenance = PROVENANCE_ASSUMED;
@@ -229,8 +232,10 @@ int cluster_read_accelerator(struct json_at at, const char *key, const struct pr
     if (bad == 0 && !(a.gemm[RATE_16BIT].eff > 0))
         bad = err_add(err, "file '%s': field '%s' has no gemm.16bit.eff; state it, or name a 'base'", at.file, path);
     if (bad == 0 && a.n_attention == 0)
-        bad = err_add(err, "file '%s': field '%s' has no attention; state it (\"attention\": {\"128\": {\"eff\": 0.6}}), or name a 'base'",
-                      at.file, path);
+        bad = err_add(
+            err,
+            "file '%s': field '%s' has no attention; state it (\"attention\": {\"128\": {\"eff\": 0.6}}), or name a 'base'",
+            at.file, path);
     a.provenance = PROVENANCE_ASSUMED;
     if (bad == 0)
         *ret = a;

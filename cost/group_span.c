@@ -68,7 +68,8 @@ static bool split_at(const struct digits *d, int64_t unit, struct digits *low, s
     for (int i = 0; i < d->n; i++) {
         struct digit digit = d->at[i];
         int64_t inside = digit.stride >= unit ? 1 : unit / digit.stride < digit.size ? unit / digit.stride : digit.size;
-        if (digit.stride >= unit ? digit.stride % unit != 0 : unit % (digit.stride * inside) != 0 || digit.size % inside != 0)
+        if (digit.stride >= unit ? digit.stride % unit != 0
+                                 : unit % (digit.stride * inside) != 0 || digit.size % inside != 0)
             return false;
         if (inside > 1)
             low->at[low->n++] = (struct digit){inside, digit.stride};
@@ -101,8 +102,14 @@ double span_rate(const struct node_group *group, int instances, int64_t members)
 struct span span_in_group(const struct cluster *cluster, int group, int64_t ranks)
 {
     double line = span_line(&cluster->group[group]);
-    return (struct span){.ranks = ranks, .nodes = 1, .ranks_per_node = (int)ranks, .groups_per_node = 1, .node_group = group,
-                         .nic_bytes_per_s = line, .spread_bytes_per_s = line, .line_bytes_per_s = line};
+    return (struct span){.ranks = ranks,
+                         .nodes = 1,
+                         .ranks_per_node = (int)ranks,
+                         .groups_per_node = 1,
+                         .node_group = group,
+                         .nic_bytes_per_s = line,
+                         .spread_bytes_per_s = line,
+                         .line_bytes_per_s = line};
 }
 
 struct span span_inside(const struct cluster *cluster, int64_t ranks, int64_t world)
@@ -154,8 +161,13 @@ static bool uniform_span(const struct node_group *g, const struct digits *high, 
         return false;
     int instances = (int)(g->accelerators_per_node / p);
     double rate = span_rate(g, instances, p), leaf_instances = (double)(g->nodes_per_leaf * instances);
-    *ret = (struct span){.ranks = p * nodes, .nodes = nodes, .ranks_per_node = (int)p, .groups_per_node = instances,
-                         .crosses_leaf = in_leaf > 0, .nic_bytes_per_s = rate, .spread_bytes_per_s = rate,
+    *ret = (struct span){.ranks = p * nodes,
+                         .nodes = nodes,
+                         .ranks_per_node = (int)p,
+                         .groups_per_node = instances,
+                         .crosses_leaf = in_leaf > 0,
+                         .nic_bytes_per_s = rate,
+                         .spread_bytes_per_s = rate,
                          .line_bytes_per_s = span_line(g)};
     if (in_leaf > 0) {
         double leaving = (double)(nodes - in_leaf) / (double)nodes;
@@ -173,7 +185,8 @@ void cluster_span(const struct cluster *cluster, const struct rank_group *group,
     bool whole_nodes = same_node_size(cluster) && split_at(&d, per_node, &low, &high);
     if (d.n == 0 || (whole_nodes && high.n == 0))
         *ret = span_inside(cluster, digits_product(&d), world);
-    else if (whole_nodes && cluster->n_groups == 1 && uniform_span(&cluster->group[0], &high, digits_product(&low), ret))
+    else if (whole_nodes && cluster->n_groups == 1 &&
+             uniform_span(&cluster->group[0], &high, digits_product(&low), ret))
         return;
     else if (whole_nodes)
         *ret = span_walk(cluster, &high, (world + per_node - 1) / per_node, true, (int)digits_product(&low));
@@ -199,8 +212,14 @@ static bool uniform_hop(const struct cluster *cluster, const struct digits *d, i
     double rate = span_rate(g, senders, 1);
     if (in_leaf > 0)
         rate = at_most(rate, span_uplink(g) / ((double)(g->nodes_per_leaf * senders) / (double)in_leaf));
-    *ret = (struct span){.ranks = 2, .nodes = 2, .ranks_per_node = 1, .groups_per_node = senders, .crosses_leaf = in_leaf > 0,
-                         .nic_bytes_per_s = rate, .spread_bytes_per_s = rate, .line_bytes_per_s = span_line(g)};
+    *ret = (struct span){.ranks = 2,
+                         .nodes = 2,
+                         .ranks_per_node = 1,
+                         .groups_per_node = senders,
+                         .crosses_leaf = in_leaf > 0,
+                         .nic_bytes_per_s = rate,
+                         .spread_bytes_per_s = rate,
+                         .line_bytes_per_s = span_line(g)};
     return true;
 }
 

@@ -33,7 +33,8 @@ struct span span_in_group(const struct cluster *cluster, int group, int64_t rank
 
 /* Any group, by walking. whole_nodes: digits and `world` count nodes, and each node holds `weight` members;
  * otherwise they count ranks, and weight is 1. */
-struct span span_walk(const struct cluster *cluster, const struct digits *d, int64_t world, bool whole_nodes, int weight);
+struct span span_walk(const struct cluster *cluster, const struct digits *d, int64_t world, bool whole_nodes,
+                      int weight);
 struct span span_walk_hops(const struct cluster *cluster, struct digit pipeline, int64_t world);
 
 #endif

@@ -44,8 +44,8 @@ struct ground {
     double *egress;   /* by leaf: sum over instances of nodes here x share of their all-to-all that leaves */
 };
 
-static void ground_init(struct ground *g, const struct cluster *cluster, const struct digits *d, int64_t world, bool whole_nodes,
-                        int weight, struct arena *arena)
+static void ground_init(struct ground *g, const struct cluster *cluster, const struct digits *d, int64_t world,
+                        bool whole_nodes, int weight, struct arena *arena)
 {
     *g = (struct ground){.cluster = cluster, .digits = d, .world = world, .weight = weight, .whole_nodes = whole_nodes};
     int64_t unit = 0;
@@ -251,8 +251,8 @@ static struct candidate inside(const struct ground *g, int group, int64_t ranks)
 
 /* One node of an instance (one end of a hop) bounds it, if it gives less than those before. flows: what shares the
  * uplinks of its leaf, as rings or as all-to-alls. */
-static void bound(const struct ground *g, struct place node, int instances, int64_t members, double flows, double even_flows,
-                  struct candidate *c)
+static void bound(const struct ground *g, struct place node, int instances, int64_t members, double flows,
+                  double even_flows, struct candidate *c)
 {
     const struct node_group *group = &g->cluster->group[node.group];
     double rate = span_rate(group, instances, members), spread = rate, uplink = span_uplink(group);
@@ -287,7 +287,8 @@ static struct candidate judge(const struct ground *g, int64_t base)
     return c;
 }
 
-struct span span_walk(const struct cluster *cluster, const struct digits *d, int64_t world, bool whole_nodes, int weight)
+struct span span_walk(const struct cluster *cluster, const struct digits *d, int64_t world, bool whole_nodes,
+                      int weight)
 {
     struct arena arena = {0};
     struct ground g;

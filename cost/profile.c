@@ -96,7 +96,9 @@ int profile_open(const char *path_override, struct profile **ret, struct err *er
     const char *name = path;
     if (path == NULL || path[0] == '\0') {
         if (!find_default(found, tried, sizeof(tried)))
-            return err_add(err, "the default profile is in none of %s; name it by the environment variable PLANSIM_PROFILE", tried);
+            return err_add(err,
+                           "the default profile is in none of %s; name it by the environment variable PLANSIM_PROFILE",
+                           tried);
         path = found;
         name = "default";
     }
@@ -174,7 +176,8 @@ int profile_unknown(const struct profile *profile, enum profile_section section,
 static bool has_name(const struct profile *profile, enum profile_section section, const char *name)
 {
     size_t i = profile_rows_seek(&profile->rows, section, name, "");
-    return i < profile->rows.n && profile->rows.row[i].section == section && strcmp(profile->rows.row[i].name, name) == 0;
+    return i < profile->rows.n && profile->rows.row[i].section == section &&
+           strcmp(profile->rows.row[i].name, name) == 0;
 }
 
 int profile_chain(const struct profile *profile, enum profile_section section, const char *name,
@@ -189,8 +192,8 @@ int profile_chain(const struct profile *profile, enum profile_section section, c
         if (base == NULL)
             return n;
         if (!has_name(profile, section, base->text))
-            return err_add(err, "%s '%s' is based on '%s', which is not in the profile", profile_section_names[section], name,
-                           base->text);
+            return err_add(err, "%s '%s' is based on '%s', which is not in the profile", profile_section_names[section],
+                           name, base->text);
         if (n == PROFILE_CHAIN_MAX)
             return err_add(err, "%s '%s' is based on a chain of more than %d others, or on itself",
                            profile_section_names[section], chain[0], PROFILE_CHAIN_MAX);
@@ -198,12 +201,14 @@ int profile_chain(const struct profile *profile, enum profile_section section, c
     }
 }
 
-double profile_gemm_point_s(const struct profile *profile, const char *accelerator, enum rate rate, int64_t m, int64_t n, int64_t k)
+double profile_gemm_point_s(const struct profile *profile, const char *accelerator, enum rate rate, int64_t m,
+                            int64_t n, int64_t k)
 {
     char key[PROFILE_KEY_MAX];
     if (!profile->has_points)
         return 0;
-    snprintf(key, sizeof(key), "gemm/%s/%lldx%lldx%lld", profile_rate_names[rate], (long long)m, (long long)n, (long long)k);
+    snprintf(key, sizeof(key), "gemm/%s/%lldx%lldx%lld", profile_rate_names[rate], (long long)m, (long long)n,
+             (long long)k);
     const struct profile_row *row = profile_rows_find(&profile->rows, SECTION_KERNEL_POINT, accelerator, key, "time_s");
     return row != NULL ? row->value * profile_unit_factor(row->unit, DIMENSION_SECONDS) : 0;
 }

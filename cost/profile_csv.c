@@ -9,8 +9,20 @@
 #include "cost/base/unit.h"
 #include "cost/profile_rows.h"
 
-enum { COLUMN_TABLE, COLUMN_NAME, COLUMN_KEY, COLUMN_FIELD, COLUMN_VALUE, COLUMN_UNIT, COLUMN_LOW, COLUMN_HIGH,
-       COLUMN_PROVENANCE, COLUMN_DATE, COLUMN_SOURCE, COLUMNS };
+enum {
+    COLUMN_TABLE,
+    COLUMN_NAME,
+    COLUMN_KEY,
+    COLUMN_FIELD,
+    COLUMN_VALUE,
+    COLUMN_UNIT,
+    COLUMN_LOW,
+    COLUMN_HIGH,
+    COLUMN_PROVENANCE,
+    COLUMN_DATE,
+    COLUMN_SOURCE,
+    COLUMNS
+};
 
 const char profile_csv_header[] = "table,name,key,field,value,unit,low,high,provenance,date,source";
 
@@ -75,9 +87,15 @@ static int parse_record(char *cells[COLUMNS], const char *where, struct profile_
     if (provenance < 0)
         bad = err_add(err, "%s: unknown provenance '%s'; known: %s", where, cells[COLUMN_PROVENANCE],
                       names_join(provenance_names, list, sizeof(list)));
-    *row = (struct profile_row){.name = cells[COLUMN_NAME], .key = cells[COLUMN_KEY], .field = cells[COLUMN_FIELD],
-                                .value = (double)NAN, .unit = cells[COLUMN_UNIT], .low = (double)NAN, .high = (double)NAN,
-                                .date = cells[COLUMN_DATE], .source = cells[COLUMN_SOURCE]};
+    *row = (struct profile_row){.name = cells[COLUMN_NAME],
+                                .key = cells[COLUMN_KEY],
+                                .field = cells[COLUMN_FIELD],
+                                .value = (double)NAN,
+                                .unit = cells[COLUMN_UNIT],
+                                .low = (double)NAN,
+                                .high = (double)NAN,
+                                .date = cells[COLUMN_DATE],
+                                .source = cells[COLUMN_SOURCE]};
     if (strcmp(row->unit, "name") == 0)
         row->text = cells[COLUMN_VALUE];
     else

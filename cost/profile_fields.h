@@ -60,7 +60,7 @@ const struct profile_field *profile_field_find(enum profile_section section, con
 
 /* Factor from `unit` to SI when it measures this dimension, else 0. */
 double profile_unit_factor(const char *unit, enum profile_dimension dimension);
-const char *profile_unit_si(enum profile_dimension dimension);                       /* "s", "B", "B/s", "FLOP/s", "1", "name" */
+const char *profile_unit_si(enum profile_dimension dimension); /* "s", "B", "B/s", "FLOP/s", "1", "name" */
 const char *profile_unit_list(enum profile_dimension dimension, char *buffer, size_t size); /* allowed, for messages */
 
 /* Stores a number (SI) or a word into the struct. The word of a FIELD_LINK_CLASS must be known (checked before). */

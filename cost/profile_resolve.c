@@ -21,8 +21,8 @@ struct lookup {
     int n;
 };
 
-static int lookup_start(const struct profile *profile, enum profile_section section, const char *name, struct lookup *ret,
-                        struct err *err)
+static int lookup_start(const struct profile *profile, enum profile_section section, const char *name,
+                        struct lookup *ret, struct err *err)
 {
     const struct profile_rows *rows = ret->rows = profile_rows_of(profile);
     ret->n = profile_chain(profile, section, name, ret->chain, err);
@@ -81,7 +81,8 @@ static int fill(const struct lookup *lookup, enum profile_section section, const
     return bad;
 }
 
-static enum provenance provenance_of(const struct lookup *lookup, enum profile_section section, const char *key, const char *field)
+static enum provenance provenance_of(const struct lookup *lookup, enum profile_section section, const char *key,
+                                     const char *field)
 {
     enum provenance provenance = PROVENANCE_ASSUMED;
     lookup_row(lookup, section, key, field, &provenance);
@@ -98,7 +99,8 @@ static int fill_form(const struct lookup *lookup, enum profile_section section, 
         struct lookup one = {.rows = lookup->rows, .chain = {lookup->chain[i]}, .base = {lookup->base[i]}, .n = 1};
         size_t at = profile_rows_seek(lookup->rows, section, one.chain[0], key);
         const struct profile_row *row = at < lookup->rows->n ? &lookup->rows->row[at] : NULL;
-        if (row == NULL || row->section != section || strcmp(row->name, one.chain[0]) != 0 || strcmp(row->key, key) != 0)
+        if (row == NULL || row->section != section || strcmp(row->name, one.chain[0]) != 0 ||
+            strcmp(row->key, key) != 0)
             continue;
         *ret_provenance = provenance_of(&one, section, key, "eff");
         return fill(&one, section, key, object, &weakest, err);
@@ -139,7 +141,8 @@ static int fill_attention(const struct lookup *lookup, struct accelerator *a, st
             if (known < a->n_attention)
                 continue;
             if (a->n_attention == FORMS)
-                return err_add(err, "accelerator '%s' has attention of more than %d head dimensions", a->name, (int)FORMS);
+                return err_add(err, "accelerator '%s' has attention of more than %d head dimensions", a->name,
+                               (int)FORMS);
             struct attention_form *form = &a->attention[a->n_attention++];
             bad |= fill_form(lookup, SECTION_ATTENTION, row->key, form, &form->provenance, err);
             form->head_dim = head_dim;
@@ -209,8 +212,8 @@ static int add_line(struct link_profile *link, const struct alpha_beta_key *key,
 {
     struct alpha_beta *curve = link_curve(link, key->op, key->ranks);
     if (curve == NULL)
-        return err_add(err, "link '%s' has curves of %s for more than %d rank counts", row->name, collective_names[key->op],
-                       ALPHA_BETA_RANKS_MAX);
+        return err_add(err, "link '%s' has curves of %s for more than %d rank counts", row->name,
+                       collective_names[key->op], ALPHA_BETA_RANKS_MAX);
     struct alpha_beta_line *line = &curve->line[key->line - 1];
     if (strcmp(row->field, "alpha_s") == 0)
         line->alpha_s = si_value(row);
@@ -224,8 +227,8 @@ static int add_line(struct link_profile *link, const struct alpha_beta_key *key,
 }
 
 /* The curves of one (link, accelerator) pair. Returns how many rows there were, -1 when they are wrong. */
-static int take_curves(const struct profile *profile, const char *name, const char *accelerator, struct link_profile *link,
-                       struct err *err)
+static int take_curves(const struct profile *profile, const char *name, const char *accelerator,
+                       struct link_profile *link, struct err *err)
 {
     int taken = 0;
     struct alpha_beta_key key;
@@ -261,7 +264,8 @@ static int check_curves(const struct link_profile *link, enum provenance *ret_we
     return bad;
 }
 
-int profile_link(const struct profile *profile, const char *name, const char *accelerator, struct link_profile *ret, struct err *err)
+int profile_link(const struct profile *profile, const char *name, const char *accelerator, struct link_profile *ret,
+                 struct err *err)
 {
     struct lookup lookup;
     struct link_profile link = {0};

@@ -48,7 +48,8 @@ static bool is_word(const char *text, size_t max, const char *extra)
 {
     size_t n = 0;
     for (; text[n] != '\0'; n++) {
-        if (n >= max || (!isalnum((unsigned char)text[n]) && strchr("._+-", text[n]) == NULL && strchr(extra, text[n]) == NULL))
+        if (n >= max ||
+            (!isalnum((unsigned char)text[n]) && strchr("._+-", text[n]) == NULL && strchr(extra, text[n]) == NULL))
             return false;
     }
     return n > 0;
@@ -136,8 +137,9 @@ static int check_key(const struct profile_row *row, const char *where, struct er
     case SECTION_LINK:
     case SECTION_FABRIC:
     case SECTION_STACK:
-        return row->key[0] == '\0' ? 0 : err_add(err, "%s: key '%s': a row of table '%s' has none", where, row->key,
-                                                 profile_section_names[row->section]);
+        return row->key[0] == '\0' ? 0
+                                   : err_add(err, "%s: key '%s': a row of table '%s' has none", where, row->key,
+                                             profile_section_names[row->section]);
     case SECTION_GEMM:
     case SECTION_EXPERT:
         if (names_find(profile_rate_names, row->key) >= 0)
@@ -151,30 +153,34 @@ static int check_key(const struct profile_row *row, const char *where, struct er
     case SECTION_ALPHA_BETA:
         if (profile_alpha_beta_key(row->key, &parsed) == 0)
             return 0;
-        return err_add(err, "%s: key '%s' is not accelerator/op/ranks/level/line, such as h100-sxm/all_reduce/8/node/1", where,
-                       row->key);
+        return err_add(err, "%s: key '%s' is not accelerator/op/ranks/level/line, such as h100-sxm/all_reduce/8/node/1",
+                       where, row->key);
     case SECTION_KERNEL_POINT:
         if (is_word(row->key, PROFILE_KEY_MAX, "/") && key_parts(row->key) == 3)
             return 0;
-        return err_add(err, "%s: key '%s' is not kernel/variant/shape, such as gemm/16bit/4096x4096x4096", where, row->key);
+        return err_add(err, "%s: key '%s' is not kernel/variant/shape, such as gemm/16bit/4096x4096x4096", where,
+                       row->key);
     case SECTION_RESIDUAL:
-        return is_word(row->key, PROFILE_KEY_MAX, "/=,: ") ? 0 : err_add(err, "%s: key '%s' is not a word", where, row->key);
+        return is_word(row->key, PROFILE_KEY_MAX, "/=,: ")
+                   ? 0
+                   : err_add(err, "%s: key '%s' is not a word", where, row->key);
     case SECTIONS:
         break;
     }
     return err_add(err, "%s: unknown table", where);
 }
 
-static int check_number(const struct profile_row *row, const struct profile_field *field, double factor, const char *where,
-                        struct err *err)
+static int check_number(const struct profile_row *row, const struct profile_field *field, double factor,
+                        const char *where, struct err *err)
 {
     double si = row->value * factor;
     if (!isfinite(si) || si < field->min || si > field->max)
-        return err_add(err, "%s: %s '%s' %s is %g %s; allowed: %g..%g %s", where, profile_section_names[row->section], row->name,
-                       field->name, row->value, row->unit, field->min, field->max, profile_unit_si(field->dimension));
+        return err_add(err, "%s: %s '%s' %s is %g %s; allowed: %g..%g %s", where, profile_section_names[row->section],
+                       row->name, field->name, row->value, row->unit, field->min, field->max,
+                       profile_unit_si(field->dimension));
     if (field->type != FIELD_DOUBLE && floor(si) < si)
-        return err_add(err, "%s: %s '%s' %s is %g, not a whole number", where, profile_section_names[row->section], row->name,
-                       field->name, row->value);
+        return err_add(err, "%s: %s '%s' %s is %g, not a whole number", where, profile_section_names[row->section],
+                       row->name, field->name, row->value);
     bool low = !isnan(row->low), high = !isnan(row->high);
     if ((low && !isfinite(row->low)) || (high && !isfinite(row->high)) || (low && row->low > row->value) ||
         (high && row->high < row->value))
@@ -205,8 +211,8 @@ static int check_value(const struct profile_row *row, const char *where, struct 
                        row->text != NULL ? "number" : "word");
     double factor = profile_unit_factor(row->unit, field->dimension);
     if (!(factor > 0))
-        return err_add(err, "%s: %s '%s' %s has the unit '%s'; allowed: %s", where, section, row->name, field->name, row->unit,
-                       profile_unit_list(field->dimension, list, sizeof(list)));
+        return err_add(err, "%s: %s '%s' %s has the unit '%s'; allowed: %s", where, section, row->name, field->name,
+                       row->unit, profile_unit_list(field->dimension, list, sizeof(list)));
     if (row->text == NULL)
         return check_number(row, field, factor, where, err);
     if (!is_word(row->text, PROFILE_NAME_MAX, ""))
@@ -221,7 +227,8 @@ int profile_row_check(const struct profile_row *row, const char *where, struct e
 {
     int bad = 0;
     if (!is_word(row->name, PROFILE_NAME_MAX, ""))
-        bad = err_add(err, "%s: '%s' is not a name (letters, digits, . _ + -, at most %d)", where, row->name, PROFILE_NAME_MAX);
+        bad = err_add(err, "%s: '%s' is not a name (letters, digits, . _ + -, at most %d)", where, row->name,
+                      PROFILE_NAME_MAX);
     bad |= check_key(row, where, err);
     bad |= check_value(row, where, err);
     if (row->provenance >= PROVENANCES)
@@ -229,7 +236,8 @@ int profile_row_check(const struct profile_row *row, const char *where, struct e
     if (!is_date(row->date))
         bad = err_add(err, "%s: date '%s' is not YYYY, YYYY-MM or YYYY-MM-DD", where, row->date);
     if (!is_printable(row->source, PROFILE_SOURCE_MAX))
-        bad = err_add(err, "%s: source is missing, longer than %d bytes or has control characters", where, PROFILE_SOURCE_MAX);
+        bad = err_add(err, "%s: source is missing, longer than %d bytes or has control characters", where,
+                      PROFILE_SOURCE_MAX);
     return bad;
 }
 
@@ -269,8 +277,8 @@ int profile_rows_sort(struct profile_rows *rows, const char *file, struct err *e
         if (kept > 0 && compare(&rows->row[kept - 1], row.section, row.name, row.key, row.field) == 0) {
             if (err != NULL)
                 bad = err_add(err, "'%s' line %d: %s '%s' %s%s%s is there already, on line %d", file, row.line,
-                              profile_section_names[row.section], row.name, row.key, row.key[0] != '\0' ? " " : "", row.field,
-                              rows->row[kept - 1].line);
+                              profile_section_names[row.section], row.name, row.key, row.key[0] != '\0' ? " " : "",
+                              row.field, rows->row[kept - 1].line);
             kept--;
         }
         rows->row[kept++] = row;
@@ -280,7 +288,8 @@ int profile_rows_sort(struct profile_rows *rows, const char *file, struct err *e
     return bad;
 }
 
-size_t profile_rows_seek(const struct profile_rows *rows, enum profile_section section, const char *name, const char *key)
+size_t profile_rows_seek(const struct profile_rows *rows, enum profile_section section, const char *name,
+                         const char *key)
 {
     size_t low = 0, high = rows->n;
     while (low < high) {
@@ -293,8 +302,8 @@ size_t profile_rows_seek(const struct profile_rows *rows, enum profile_section s
     return low;
 }
 
-const struct profile_row *profile_rows_find(const struct profile_rows *rows, enum profile_section section, const char *name,
-                                            const char *key, const char *field)
+const struct profile_row *profile_rows_find(const struct profile_rows *rows, enum profile_section section,
+                                            const char *name, const char *key, const char *field)
 {
     for (size_t i = profile_rows_seek(rows, section, name, key); i < rows->n; i++) {
         int c = compare(&rows->row[i], section, name, key, field);

@@ -44,10 +44,11 @@ int profile_row_check(const struct profile_row *row, const char *where, struct e
 /* Sorts; of rows with the same identity the one added last stays. With err, twins are an error instead. */
 int profile_rows_sort(struct profile_rows *rows, const char *file, struct err *err);
 /* The row, or NULL; the set must be sorted. */
-const struct profile_row *profile_rows_find(const struct profile_rows *rows, enum profile_section section, const char *name,
-                                            const char *key, const char *field);
+const struct profile_row *profile_rows_find(const struct profile_rows *rows, enum profile_section section,
+                                            const char *name, const char *key, const char *field);
 /* Index of the first row not before (section, name, key, ""); n when there is none. */
-size_t profile_rows_seek(const struct profile_rows *rows, enum profile_section section, const char *name, const char *key);
+size_t profile_rows_seek(const struct profile_rows *rows, enum profile_section section, const char *name,
+                         const char *key);
 void profile_rows_hash(const struct profile_rows *rows, char ret_hex[65]); /* of the sorted content */
 
 /* "a/b/c": the part of a key, copied; false when there is no such part or it does not fit. */

@@ -35,9 +35,9 @@
 enum { BUSY_MS = 2000, STEPS_MAX = 100000000, STEPS_UNIT = 10000, COLUMN_MAX = 6 };
 #define FILE_BYTES_MAX ((int64_t)512 << 20)
 
-#define VALUE_COLUMNS \
-    " field TEXT NOT NULL, value NOT NULL, unit TEXT NOT NULL, low REAL, high REAL," \
-    " provenance TEXT NOT NULL CHECK (provenance IN ('measured', 'published', 'datasheet', 'assumed'))," \
+#define VALUE_COLUMNS                                                                                                  \
+    " field TEXT NOT NULL, value NOT NULL, unit TEXT NOT NULL, low REAL, high REAL,"                                   \
+    " provenance TEXT NOT NULL CHECK (provenance IN ('measured', 'published', 'datasheet', 'assumed')),"               \
     " date TEXT NOT NULL, source TEXT NOT NULL,"
 
 static const char schema[] =
@@ -96,17 +96,18 @@ static int say_error(const char *path, sqlite3 *db, int code, struct err *err)
     switch (code) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        return err_add(err, "profile '%s' is locked by another program (waited %d s); try again when it has finished", path,
-                       BUSY_MS / 1000);
+        return err_add(err, "profile '%s' is locked by another program (waited %d s); try again when it has finished",
+                       path, BUSY_MS / 1000);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-        return err_add(err, "profile '%s' is damaged (%s); restore it, or build it again with 'plansim profile import'", path,
-                       sqlite3_errmsg(db));
+        return err_add(err, "profile '%s' is damaged (%s); restore it, or build it again with 'plansim profile import'",
+                       path, sqlite3_errmsg(db));
     case SQLITE_INTERRUPT:
         return err_add(err, "profile '%s' takes too long to read; expected the tables of a profile", path);
     case SQLITE_READONLY:
-        return err_add(err, "profile '%s' cannot be written: it or its directory is read-only, or it must be recovered first",
-                       path);
+        return err_add(
+            err, "profile '%s' cannot be written: it or its directory is read-only, or it must be recovered first",
+            path);
     case SQLITE_CANTOPEN:
         return err_add(err, "profile '%s' cannot be opened (%s)", path, sqlite3_errmsg(db));
     case SQLITE_FULL:
@@ -154,15 +155,16 @@ static int check_header(const char *path, int fd, struct err *err)
     if (status.st_size == 0)
         return err_add(err, "profile '%s' is empty; expected an SQLite file", path);
     if (status.st_size > FILE_BYTES_MAX)
-        return err_add(err, "profile '%s' is larger than %d MiB; expected a profile", path, (int)(FILE_BYTES_MAX >> 20));
+        return err_add(err, "profile '%s' is larger than %d MiB; expected a profile", path,
+                       (int)(FILE_BYTES_MAX >> 20));
     ssize_t n = read(fd, header, sizeof(header));
     if (n < 16 || memcmp(header, "SQLite format 3", 16) != 0)
         return err_add(err, "profile '%s' is not an SQLite file; a CSV is taken in by 'plansim profile import'", path);
     if (n < (ssize_t)sizeof(header))
         return err_add(err, "profile '%s' is damaged: it ends after %d bytes", path, (int)n);
     if (big_endian(header + 68) != (uint32_t)PROFILE_APPLICATION_ID)
-        return err_add(err, "profile '%s' is the SQLite file of another program (application id %u; a profile has %u)", path,
-                       big_endian(header + 68), (uint32_t)PROFILE_APPLICATION_ID);
+        return err_add(err, "profile '%s' is the SQLite file of another program (application id %u; a profile has %u)",
+                       path, big_endian(header + 68), (uint32_t)PROFILE_APPLICATION_ID);
     uint32_t version = big_endian(header + 60);
     if (version != (uint32_t)PROFILE_SCHEMA_VERSION)
         return err_add(err, "profile '%s' has schema version %u; this program reads version %d", path, version,
@@ -222,32 +224,39 @@ static int read_row(sqlite3_stmt *statement, enum profile_section section, const
     size_t used = 0;
     for (int i = 1; i < n && used < sizeof(key); i++)
         used += (size_t)snprintf(key + used, sizeof(key) - used, "%s%s", i > 1 ? "/" : "", text_column(statement, i));
-    struct profile_row row = {.section = section, .name = text_column(statement, 0), .key = key,
-                              .field = text_column(statement, n), .value = number_column(statement, n + 1),
-                              .unit = text_column(statement, n + 2), .low = number_column(statement, n + 3),
-                              .high = number_column(statement, n + 4), .date = text_column(statement, n + 6),
+    struct profile_row row = {.section = section,
+                              .name = text_column(statement, 0),
+                              .key = key,
+                              .field = text_column(statement, n),
+                              .value = number_column(statement, n + 1),
+                              .unit = text_column(statement, n + 2),
+                              .low = number_column(statement, n + 3),
+                              .high = number_column(statement, n + 4),
+                              .date = text_column(statement, n + 6),
                               .source = text_column(statement, n + 7)};
     if (sqlite3_column_type(statement, n + 1) == SQLITE_TEXT)
         row.text = text_column(statement, n + 1);
     snprintf(where, sizeof(where), "profile '%s'", path);
     int provenance = names_find(provenance_names, text_column(statement, n + 5));
     if (provenance < 0)
-        return err_add(err, "%s: %s '%s' %s has the unknown provenance '%s'", where, profile_section_names[section], row.name,
-                       row.field, text_column(statement, n + 5));
+        return err_add(err, "%s: %s '%s' %s has the unknown provenance '%s'", where, profile_section_names[section],
+                       row.name, row.field, text_column(statement, n + 5));
     row.provenance = (enum provenance)provenance;
     if (profile_row_check(&row, where, err) != 0)
         return -1;
     return profile_rows_add(rows, &row, err);
 }
 
-static int read_section(sqlite3 *db, enum profile_section section, const char *path, struct profile_rows *rows, struct err *err)
+static int read_section(sqlite3 *db, enum profile_section section, const char *path, struct profile_rows *rows,
+                        struct err *err)
 {
     const struct place *place = &places[section];
     char columns[128], sql[400];
     sqlite3_stmt *statement = NULL;
     list_columns(place, columns, sizeof(columns));
     snprintf(sql, sizeof(sql), "SELECT %s%s FROM %s%s%s%s", columns, value_columns, place->table,
-             place->kind != NULL ? " WHERE " : "", place->kind != NULL ? place->kind : "", place->kind != NULL ? " = ?1" : "");
+             place->kind != NULL ? " WHERE " : "", place->kind != NULL ? place->kind : "",
+             place->kind != NULL ? " = ?1" : "");
     int code = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
     if (code != SQLITE_OK)
         return store_error(path, db, code, err);
@@ -298,8 +307,10 @@ static int read_all(sqlite3 *db, const char *path, struct profile_rows *rows, st
         return bad;
     profile_rows_hash(rows, actual);
     if (strcmp(recorded, actual) != 0)
-        return err_add(err, "profile '%s' is damaged or was edited by hand: its content does not match the recorded sha256; "
-                            "change it with 'plansim profile import'", path);
+        return err_add(err,
+                       "profile '%s' is damaged or was edited by hand: its content does not match the recorded sha256; "
+                       "change it with 'plansim profile import'",
+                       path);
     return 0;
 }
 
@@ -410,8 +421,10 @@ static int insert_rows(sqlite3 *db, const char *path, const struct profile_rows 
 static int write_meta(sqlite3 *db, const char *path, const char *key, const char *value, bool keep, struct err *err)
 {
     sqlite3_stmt *statement = NULL;
-    int code = sqlite3_prepare_v2(db, keep ? "INSERT OR IGNORE INTO meta (key, value) VALUES (?1, ?2)"
-                                           : "INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)", -1, &statement, NULL);
+    int code = sqlite3_prepare_v2(db,
+                                  keep ? "INSERT OR IGNORE INTO meta (key, value) VALUES (?1, ?2)"
+                                       : "INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)",
+                                  -1, &statement, NULL);
     if (code == SQLITE_OK) {
         sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
         sqlite3_bind_text(statement, 2, value, -1, SQLITE_STATIC);

@@ -37,7 +37,8 @@ struct arguments {
 static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, struct err *err)
 {
     const struct opt table[] = {
-        {"profile", OPT_STRING, &a->profile, 0, 0, NULL, "FILE", "your own profile: layered over the default; import writes to it"},
+        {"profile", OPT_STRING, &a->profile, 0, 0, NULL, "FILE",
+         "your own profile: layered over the default; import writes to it"},
         {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "table (default), json or csv"},
         {NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL},
     };
@@ -70,7 +71,8 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
     a->action = (enum action)action;
     a->subject = words[1];
     if (a->action != ACTION_LIST && a->subject == NULL)
-        return err_add(err, "%s needs a %s", words[0], a->action == ACTION_IMPORT ? "FILE: a CSV of profile rows" : "NAME; see 'plansim profile list'");
+        return err_add(err, "%s needs a %s", words[0],
+                       a->action == ACTION_IMPORT ? "FILE: a CSV of profile rows" : "NAME; see 'plansim profile list'");
     if (a->action == ACTION_LIST && a->subject != NULL)
         return err_add(err, "list takes no name; did you mean 'show %s'?", a->subject);
     if (a->action == ACTION_IMPORT && a->profile == NULL)
@@ -125,7 +127,8 @@ static void write_table(struct row_writer *writer, const struct profile_row *row
     table_cell(writer->table, "%s", range);
     table_cell(writer->table, "%s", provenance_names[row->provenance]);
     table_cell(writer->table, "%s", row->date);
-    table_cell(writer->table, "%s%s%s%s", owner[0] != '\0' ? "(" : "", owner, owner[0] != '\0' ? ") " : "", row->source);
+    table_cell(writer->table, "%s%s%s%s", owner[0] != '\0' ? "(" : "", owner, owner[0] != '\0' ? ") " : "",
+               row->source);
 }
 
 static void write_json(struct row_writer *writer, const struct profile_row *row, const char *owner)
@@ -158,7 +161,8 @@ static bool is_form(enum profile_section section)
 }
 
 /* Does an earlier one of the chain state this already? Forms are taken whole. */
-static bool overridden(const struct profile_rows *rows, const struct profile_row *row, const char *const *chain, int before)
+static bool overridden(const struct profile_rows *rows, const struct profile_row *row, const char *const *chain,
+                       int before)
 {
     for (int i = 0; i < before; i++) {
         if (is_form(row->section)) {
@@ -173,8 +177,8 @@ static bool overridden(const struct profile_rows *rows, const struct profile_row
     return false;
 }
 
-static void write_section(const struct profile_rows *rows, enum profile_section section, const char *const *chain, int n,
-                          struct row_writer *writer)
+static void write_section(const struct profile_rows *rows, enum profile_section section, const char *const *chain,
+                          int n, struct row_writer *writer)
 {
     for (int c = 0; c < n; c++) {
         for (size_t i = profile_rows_seek(rows, section, chain[c], ""); i < rows->n; i++) {
@@ -191,14 +195,16 @@ static void write_section(const struct profile_rows *rows, enum profile_section 
 static void write_curves_of(const struct profile_rows *rows, const char *accelerator, struct row_writer *writer)
 {
     struct alpha_beta_key key;
-    for (size_t i = profile_rows_seek(rows, SECTION_ALPHA_BETA, "", ""); i < rows->n && rows->row[i].section == SECTION_ALPHA_BETA; i++) {
+    for (size_t i = profile_rows_seek(rows, SECTION_ALPHA_BETA, "", "");
+         i < rows->n && rows->row[i].section == SECTION_ALPHA_BETA; i++) {
         if (profile_alpha_beta_key(rows->row[i].key, &key) == 0 && strcmp(key.accelerator, accelerator) == 0)
             writer->write(writer, &rows->row[i], "");
     }
 }
 
 /* Every row of a name; inherit: those of its base, too. Returns how many sections know the name, -1 for a broken base. */
-static int write_name(const struct profile *profile, const char *name, bool inherit, struct row_writer *writer, struct err *err)
+static int write_name(const struct profile *profile, const char *name, bool inherit, struct row_writer *writer,
+                      struct err *err)
 {
     const struct profile_rows *rows = profile_rows_of(profile);
     const char *chain[PROFILE_CHAIN_MAX];
@@ -239,7 +245,8 @@ static int unknown_name(const struct profile *profile, const char *name, struct 
             all[n++] = names[i];
     }
     all[n] = NULL;
-    const char *near = names_nearest(all, name), *part = NULL; /* "h100" is part of "h100-sxm": the shortest such name */
+    const char *near = names_nearest(all, name),
+               *part = NULL; /* "h100" is part of "h100-sxm": the shortest such name */
     for (int i = 0; near == NULL && all[i] != NULL && strlen(name) >= 3; i++)
         part = strstr(all[i], name) != NULL && (part == NULL || strlen(all[i]) < strlen(part)) ? all[i] : part;
     near = near != NULL ? near : part;
@@ -252,7 +259,9 @@ static int unknown_name(const struct profile *profile, const char *name, struct 
 static int show(const struct profile *profile, const struct arguments *a, struct err *err)
 {
     static const char *const titles[] = {"of", "field", "value", "unit", "range", "provenance", "date", "source"};
-    struct row_writer writer = {.write = a->format == FORMAT_CSV ? write_csv : a->format == FORMAT_JSON ? write_json : write_table};
+    struct row_writer writer = {.write = a->format == FORMAT_CSV    ? write_csv
+                                         : a->format == FORMAT_JSON ? write_json
+                                                                    : write_table};
     struct json *root = json_new_object();
     writer.table = table_new("  ");
     json_put_string(root, "name", a->subject);
@@ -299,8 +308,8 @@ static void check_import(const struct profile_rows *rows, const char *path)
     bool layered = profile_layer(profile, path, &warn) == 0;
     for (size_t i = 0; i < rows->n && layered; i++) {
         const struct profile_row *row = &rows->row[i];
-        bool named = row->section == SECTION_ACCELERATOR || row->section == SECTION_LINK || row->section == SECTION_FABRIC ||
-                     row->section == SECTION_STACK;
+        bool named = row->section == SECTION_ACCELERATOR || row->section == SECTION_LINK ||
+                     row->section == SECTION_FABRIC || row->section == SECTION_STACK;
         if (named && strcmp(row->name, last) != 0)
             profile_list_check(profile, row->section, row->name, &warn);
         last = named ? row->name : last;

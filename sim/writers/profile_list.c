@@ -26,7 +26,8 @@ static const char *rate_text(double flop_per_s, char *buffer)
 
 static int list_accelerators(const struct profile *profile, const char **names, FILE *out, struct err *err)
 {
-    static const char *const titles[] = {"accelerator", "16-bit TFLOP/s", "fp8", "fp4", "memory", "GB/s", "per node", "link", "provenance"};
+    static const char *const titles[] = {"accelerator", "16-bit TFLOP/s", "fp8",  "fp4",       "memory",
+                                         "GB/s",        "per node",       "link", "provenance"};
     struct table *table = table_new("  ");
     char text[TEXT_MAX];
     int bad = 0;
@@ -135,8 +136,8 @@ static int list_stacks(const struct profile *profile, const char **names, FILE *
 
 int profile_list_table(const struct profile *profile, FILE *out, struct err *err)
 {
-    static int (*const list[KINDS])(const struct profile *, const char **, FILE *, struct err *) = {list_accelerators, list_links,
-                                                                                                   list_fabrics, list_stacks};
+    static int (*const list[KINDS])(const struct profile *, const char **, FILE *,
+                                    struct err *) = {list_accelerators, list_links, list_fabrics, list_stacks};
     const char *names[PROFILE_NAMES_MAX];
     int bad = 0;
     for (int kind = 0; kind < KINDS; kind++) {
@@ -161,7 +162,8 @@ struct resolved {
     enum provenance provenance;
 };
 
-static int resolve(const struct profile *profile, enum profile_section kind, const char *name, struct resolved *ret, struct err *err)
+static int resolve(const struct profile *profile, enum profile_section kind, const char *name, struct resolved *ret,
+                   struct err *err)
 {
     int bad = -1;
     ret->kind = kind;
@@ -225,8 +227,9 @@ static void print_entry(const struct resolved *r, const char *name, FILE *out)
 {
     for (const struct profile_field *f = profile_fields(r->kind); f->name != NULL; f++) {
         if (f->dimension != DIMENSION_NAME)
-            fprintf(out, "%s,%s,%s,%s,%.15g,%s\n", profile_section_names[r->kind], name, provenance_names[r->provenance], f->name,
-                    profile_field_get(f, r->object), profile_unit_si(f->dimension));
+            fprintf(out, "%s,%s,%s,%s,%.15g,%s\n", profile_section_names[r->kind], name,
+                    provenance_names[r->provenance], f->name, profile_field_get(f, r->object),
+                    profile_unit_si(f->dimension));
     }
 }
 

@@ -13,8 +13,10 @@ struct json;
 struct profile;
 
 int profile_list_table(const struct profile *profile, FILE *out, struct err *err);
-int profile_list_json(const struct profile *profile, FILE *out, struct err *err); /* SI, under the names of cost/profile_fields.c */
-int profile_list_csv(const struct profile *profile, FILE *out, struct err *err);  /* kind,name,provenance,field,value,unit */
+int profile_list_json(const struct profile *profile, FILE *out,
+                      struct err *err); /* SI, under the names of cost/profile_fields.c */
+int profile_list_csv(const struct profile *profile, FILE *out,
+                     struct err *err); /* kind,name,provenance,field,value,unit */
 /* Resolves one name only for its problems. */
 int profile_list_check(const struct profile *profile, enum profile_section kind, const char *name, struct err *err);
 void profile_list_put(struct json *root, const struct profile *profile); /* "profile": name and sha256 */

@@ -19,7 +19,8 @@ static void use(const struct cluster *cluster)
     all.dim[0].size = cluster->accelerators;
     all.dim[0].stride = 1;
     cluster_span(cluster, &all, cluster->accelerators, &span);
-    if (span.ranks != cluster->accelerators || span.nodes < 1 || !(span.nic_bytes_per_s > 0) || !(cluster->accelerator.memory_bytes > 0))
+    if (span.ranks != cluster->accelerators || span.nodes < 1 || !(span.nic_bytes_per_s > 0) ||
+        !(cluster->accelerator.memory_bytes > 0))
         abort();
     cluster_hop(cluster, &all, cluster->accelerators, &span);
     if (!(span.nic_bytes_per_s > 0))

@@ -55,7 +55,8 @@ static void test_defaults(void)
     CHECK_INT(parse("{\"accelerator\": \"gb200\", \"nodes\": 2, \"accelerators_per_node\": 72}", &c), 0);
     CHECK_INT(c.accelerators, 144);
     CHECK_INT(c.group[0].nics_per_node, 72);
-    CHECK_INT(c.group[0].intra.curve[COLLECTIVE_ALL_REDUCE][c.group[0].intra.n_curves[COLLECTIVE_ALL_REDUCE] - 1].ranks, 72);
+    CHECK_INT(c.group[0].intra.curve[COLLECTIVE_ALL_REDUCE][c.group[0].intra.n_curves[COLLECTIVE_ALL_REDUCE] - 1].ranks,
+              72);
     CHECK_INT(parse("{\"accelerator\": \"mi300x\", \"nodes\": 2}", &c), 0);
     CHECK_STR(c.group[0].fabric.name, "roce-mi300x");
     CHECK_INT(parse("{\"accelerator\": \"b300\", \"nodes\": 2}", &c), 0);
@@ -65,19 +66,33 @@ static void test_defaults(void)
 static void test_network(void)
 {
     struct cluster c;
-    CHECK_INT(parse("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"nics_per_node\": 1, \"nic_gbps\": 100, \"rdma\": false}}", &c), 0);
+    CHECK_INT(
+        parse(
+            "{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"nics_per_node\": 1, \"nic_gbps\": 100, \"rdma\": false}}",
+            &c),
+        0);
     CHECK_STR(c.group[0].fabric.name, "ethernet-tcp");
     CHECK_DOUBLE(c.group[0].nic_bytes_per_s, 12.5e9, 1e-12);
-    CHECK_INT(parse("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"fabric\": \"ethernet-tcp\"}}", &c), 0);
+    CHECK_INT(
+        parse("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"fabric\": \"ethernet-tcp\"}}", &c), 0);
     CHECK(!c.group[0].rdma);
-    CHECK_INT(parse("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"fabric\": \"ib-ndr\", \"rdma\": false}}", &c), 0);
+    CHECK_INT(
+        parse(
+            "{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"fabric\": \"ib-ndr\", \"rdma\": false}}",
+            &c),
+        0);
     CHECK_STR(c.group[0].fabric.name, "ethernet-tcp");
     CHECK_CONTAINS(warn.text, "'ib-ndr' is priced as TCP sockets");
-    CHECK_INT(parse("{\"accelerator\": \"a100-sxm-80gb\", \"nodes\": 4, \"inter_node\": {\"oversubscription\": 2}}", &c), 0);
+    CHECK_INT(
+        parse("{\"accelerator\": \"a100-sxm-80gb\", \"nodes\": 4, \"inter_node\": {\"oversubscription\": 2}}", &c), 0);
     CHECK_INT(c.group[0].nodes_per_leaf, 1);
     CHECK_CONTAINS(warn.text, "every node is taken for a leaf of its own");
     CHECK_STR(c.group[0].fabric.name, "ib-hdr");
-    CHECK_INT(parse("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"fabric\": {\"base\": \"roce\", \"ar_eta\": 0.5}}}", &c), 0);
+    CHECK_INT(
+        parse(
+            "{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"fabric\": {\"base\": \"roce\", \"ar_eta\": 0.5}}}",
+            &c),
+        0);
     CHECK_DOUBLE(c.group[0].fabric.ar_eta, 0.5, 0);
     CHECK_STR(c.group[0].fabric.name, "roce*");
     CHECK_INT(c.group[0].fabric.link_class, LINK_ROCE);
@@ -86,9 +101,13 @@ static void test_network(void)
 static void test_inline(void)
 {
     struct cluster c;
-    CHECK_INT(parse("{\"accelerator\": {\"base\": \"h100-sxm\", \"name\": \"h100-half\", \"hbm_bytes_per_s\": \"1.6TB/s\", \"memory_bytes\": \"40 GiB\","
-                    " \"gemm\": {\"16bit\": {\"eff\": 0.5}}, \"attention\": {\"128\": {\"eff\": 0.4}, \"96\": {\"eff\": 0.3}}}, \"nodes\": 1,"
-                    " \"intra_node\": {\"link\": {\"base\": \"nvlink4\", \"bytes_per_s\": 200e9}}}", &c), 0);
+    CHECK_INT(
+        parse(
+            "{\"accelerator\": {\"base\": \"h100-sxm\", \"name\": \"h100-half\", \"hbm_bytes_per_s\": \"1.6TB/s\", \"memory_bytes\": \"40 GiB\","
+            " \"gemm\": {\"16bit\": {\"eff\": 0.5}}, \"attention\": {\"128\": {\"eff\": 0.4}, \"96\": {\"eff\": 0.3}}}, \"nodes\": 1,"
+            " \"intra_node\": {\"link\": {\"base\": \"nvlink4\", \"bytes_per_s\": 200e9}}}",
+            &c),
+        0);
     const struct accelerator *a = &c.group[0].accelerator;
     CHECK_STR(a->name, "h100-half");
     CHECK_DOUBLE(a->hbm_bytes_per_s, 1.6e12, 1e-12);
@@ -102,27 +121,40 @@ static void test_inline(void)
     CHECK_INT(parse("{\"accelerator\": {\"base\": \"h100-sxm\"}, \"nodes\": 1}", &c), 0);
     CHECK_STR(c.group[0].accelerator.name, "h100-sxm*");
     CHECK(c.group[0].intra.n_curves[COLLECTIVE_ALL_REDUCE] > 0); /* the base's curves */
-    refused("{\"accelerator\": {\"peak_16bit_flop_per_s\": 1e14}, \"nodes\": 1}", "field 'accelerator.hbm_bytes_per_s' is missing; state it, or name a 'base'");
-    refused("{\"accelerator\": {\"base\": \"h100-sxm\", \"memory_bytes\": \"80\"}, \"nodes\": 1}", "must be a number with one of the units B, MB, GB, MiB, GiB");
-    refused("{\"accelerator\": {\"base\": \"h100-sxm\", \"memory_bytes\": -1}, \"nodes\": 1}", "field 'accelerator.memory_bytes' is -1; allowed: ");
-    refused("{\"accelerator\": {\"base\": \"h100\"}, \"nodes\": 1}", "field 'accelerator': unknown accelerator 'h100'; nearest: 'h100-sxm'");
-    refused("{\"accelerator\": {\"base\": \"h100-sxm\", \"memory_byte\": 1}, \"nodes\": 1}", "did you mean 'memory_bytes'?");
-    refused("{\"accelerator\": {\"base\": \"h100-sxm\", \"attention\": {\"wide\": {}}}, \"nodes\": 1}", "is no head dimension");
+    refused("{\"accelerator\": {\"peak_16bit_flop_per_s\": 1e14}, \"nodes\": 1}",
+            "field 'accelerator.hbm_bytes_per_s' is missing; state it, or name a 'base'");
+    refused("{\"accelerator\": {\"base\": \"h100-sxm\", \"memory_bytes\": \"80\"}, \"nodes\": 1}",
+            "must be a number with one of the units B, MB, GB, MiB, GiB");
+    refused("{\"accelerator\": {\"base\": \"h100-sxm\", \"memory_bytes\": -1}, \"nodes\": 1}",
+            "field 'accelerator.memory_bytes' is -1; allowed: ");
+    refused("{\"accelerator\": {\"base\": \"h100\"}, \"nodes\": 1}",
+            "field 'accelerator': unknown accelerator 'h100'; nearest: 'h100-sxm'");
+    refused("{\"accelerator\": {\"base\": \"h100-sxm\", \"memory_byte\": 1}, \"nodes\": 1}",
+            "did you mean 'memory_bytes'?");
+    refused("{\"accelerator\": {\"base\": \"h100-sxm\", \"attention\": {\"wide\": {}}}, \"nodes\": 1}",
+            "is no head dimension");
 }
 
 static void test_groups(void)
 {
     struct cluster c;
-    CHECK_INT(parse("{\"accelerator\": \"h100-sxm\", \"nodes\": 8, \"inter_node\": {\"nics_per_node\": 8, \"nic_gbps\": 400},"
-                    " \"groups\": [{\"nodes\": 4}, {\"nodes\": 2, \"inter_node\": {\"nics_per_node\": 1, \"nic_gbps\": 100, \"rdma\": false}}]}", &c), 0);
+    CHECK_INT(
+        parse(
+            "{\"accelerator\": \"h100-sxm\", \"nodes\": 8, \"inter_node\": {\"nics_per_node\": 8, \"nic_gbps\": 400},"
+            " \"groups\": [{\"nodes\": 4}, {\"nodes\": 2, \"inter_node\": {\"nics_per_node\": 1, \"nic_gbps\": 100, \"rdma\": false}}]}",
+            &c),
+        0);
     CHECK_INT(c.n_groups, 2);
     CHECK_INT(c.accelerators, 48);
     CHECK_CONTAINS(warn.text, "field 'nodes' is 8 and is ignored: 'groups' hold 6");
     CHECK_STR(c.group[0].fabric.name, "ib-ndr");
     CHECK_STR(c.group[1].fabric.name, "ethernet-tcp");
     CHECK_STR(c.accelerator.name, "h100-sxm");
-    CHECK_INT(parse("{\"accelerator\": \"h100-sxm\", \"intra_node\": {\"link\": \"nvlink4\"}, \"groups\": [{\"nodes\": 1},"
-                    " {\"nodes\": 1, \"accelerator\": \"a100-sxm-80gb\"}]}", &c), 0);
+    CHECK_INT(
+        parse("{\"accelerator\": \"h100-sxm\", \"intra_node\": {\"link\": \"nvlink4\"}, \"groups\": [{\"nodes\": 1},"
+              " {\"nodes\": 1, \"accelerator\": \"a100-sxm-80gb\"}]}",
+              &c),
+        0);
     CHECK_STR(c.group[1].intra.name, "nvlink3"); /* its own accelerator brings its own link */
     CHECK_INT(c.group[1].accelerator.sm_count, 108);
 }
@@ -134,7 +166,11 @@ static void test_slowest(void)
     struct accelerator h, a;
     CHECK_INT(profile_accelerator(profile, "h100-sxm", &h, &err), 0);
     CHECK_INT(profile_accelerator(profile, "a100-sxm-80gb", &a, &err), 0);
-    CHECK_INT(parse("{\"groups\": [{\"nodes\": 1, \"accelerator\": \"h100-sxm\"}, {\"nodes\": 3, \"accelerator\": \"a100-sxm-80gb\"}]}", &c), 0);
+    CHECK_INT(
+        parse(
+            "{\"groups\": [{\"nodes\": 1, \"accelerator\": \"h100-sxm\"}, {\"nodes\": 3, \"accelerator\": \"a100-sxm-80gb\"}]}",
+            &c),
+        0);
     CHECK_CONTAINS(warn.text, "mixed accelerators (h100-sxm+a100-sxm-80gb)");
     CHECK_DOUBLE(c.accelerator.peak_flop_per_s[RATE_16BIT], a.peak_flop_per_s[RATE_16BIT], 0);
     CHECK_DOUBLE(c.accelerator.peak_flop_per_s[RATE_FP8], 0, 0);
@@ -147,7 +183,11 @@ static void test_slowest(void)
     CHECK_DOUBLE(c.accelerator.context_bytes, a.context_bytes, 0);
     for (int i = 0; i < c.accelerator.n_attention; i++)
         CHECK(c.accelerator.attention[i].eff > 0 && c.accelerator.attention[i].eff <= 1);
-    CHECK_INT(parse("{\"groups\": [{\"nodes\": 1, \"accelerator\": \"l40s\"}, {\"nodes\": 1, \"accelerator\": \"v100-sxm-32gb\"}]}", &c), 0);
+    CHECK_INT(
+        parse(
+            "{\"groups\": [{\"nodes\": 1, \"accelerator\": \"l40s\"}, {\"nodes\": 1, \"accelerator\": \"v100-sxm-32gb\"}]}",
+            &c),
+        0);
     double rate = c.accelerator.peak_flop_per_s[RATE_16BIT] * c.accelerator.gemm[RATE_16BIT].eff;
     CHECK_DOUBLE(rate, 125e12 * 0.8, 1e-9); /* V100's achieved rate, though L40S has the lower efficiency */
 }
@@ -165,29 +205,45 @@ static void test_mistakes(void)
     refused("{\"accelerator\": \"h100-sxm\", \"nodes\": \"4\"}", "field 'nodes' is a string");
     refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 1e300}", "field 'nodes' is 1e+300");
     refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 200000}", "1600000 accelerators in all; at most 1000000");
-    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"accelerators_per_node\": 0}", "field 'accelerators_per_node' is 0");
-    refused("{\"accelerator\": \"h100-sxn\", \"nodes\": 4}", "file 'hw.json': field 'accelerator': unknown accelerator 'h100-sxn'; nearest: 'h100-sxm'");
+    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"accelerators_per_node\": 0}",
+            "field 'accelerators_per_node' is 0");
+    refused("{\"accelerator\": \"h100-sxn\", \"nodes\": 4}",
+            "file 'hw.json': field 'accelerator': unknown accelerator 'h100-sxn'; nearest: 'h100-sxm'");
     refused("{\"accelerator\": 5, \"nodes\": 4}", "field 'accelerator' is a number; it must be a name or an object");
-    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"intra_node\": {\"link\": \"nvlnk4\"}}", "field 'intra_node.link': unknown link 'nvlnk4'; nearest: 'nvlink4'");
-    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"fabric\": \"infiniband\"}}", "field 'inter_node.fabric': unknown fabric 'infiniband'");
-    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"nic_gbs\": 400}}", "field 'inter_node.nic_gbs' is unknown; did you mean 'nic_gbps'?");
-    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"oversubscription\": 0.5}}", "field 'inter_node.oversubscription' is 0.5");
-    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"rdma\": \"yes\"}}", "field 'inter_node.rdma' is a string");
+    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"intra_node\": {\"link\": \"nvlnk4\"}}",
+            "field 'intra_node.link': unknown link 'nvlnk4'; nearest: 'nvlink4'");
+    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"fabric\": \"infiniband\"}}",
+            "field 'inter_node.fabric': unknown fabric 'infiniband'");
+    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"nic_gbs\": 400}}",
+            "field 'inter_node.nic_gbs' is unknown; did you mean 'nic_gbps'?");
+    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"oversubscription\": 0.5}}",
+            "field 'inter_node.oversubscription' is 0.5");
+    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"rdma\": \"yes\"}}",
+            "field 'inter_node.rdma' is a string");
     refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": []}", "field 'inter_node' is a list");
     refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"usable_memory\": 1.5}", "field 'usable_memory' is 1.5");
-    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"price_per_accelerator_hour\": -2}", "field 'price_per_accelerator_hour' is -2");
-    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"mtbf_hours_per_accelerator\": 0}", "field 'mtbf_hours_per_accelerator' is 0");
+    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"price_per_accelerator_hour\": -2}",
+            "field 'price_per_accelerator_hour' is -2");
+    refused("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"mtbf_hours_per_accelerator\": 0}",
+            "field 'mtbf_hours_per_accelerator' is 0");
     refused("{\"accelerator\": \"h100-sxm\", \"nods\": 4}", "field 'nods' is unknown; did you mean 'nodes'?");
     refused("{\"accelerator\": \"h100-sxm\", \"groups\": []}", "field 'groups' has 0 entries; allowed: 1 to 8");
     refused("{\"accelerator\": \"h100-sxm\", \"groups\": {}}", "field 'groups' is an object; it must be a list");
     refused("{\"accelerator\": \"h100-sxm\", \"groups\": [3]}", "field 'groups[0]' is a number; it must be an object");
-    refused("{\"accelerator\": \"h100-sxm\", \"groups\": [{\"nodes\": 1}, {\"nodes\": 0}]}", "field 'groups[1].nodes' is 0");
-    refused("{\"accelerator\": \"h100-sxm\", \"groups\": [{\"nodes\": 1, \"inter_node\": {\"nics_per_node\": 0}}]}", "field 'groups[0].inter_node.nics_per_node' is 0");
+    refused("{\"accelerator\": \"h100-sxm\", \"groups\": [{\"nodes\": 1}, {\"nodes\": 0}]}",
+            "field 'groups[1].nodes' is 0");
+    refused("{\"accelerator\": \"h100-sxm\", \"groups\": [{\"nodes\": 1, \"inter_node\": {\"nics_per_node\": 0}}]}",
+            "field 'groups[0].inter_node.nics_per_node' is 0");
     /* one mistake at the top is said once, whatever the number of groups; others are said as well */
-    refused("{\"accelerator\": \"h100-sxm\", \"inter_node\": {\"nic_gbps\": 0}, \"usable_memory\": 0, \"groups\": [{\"nodes\": 1}, {\"nodes\": 2}, {\"nodes\": 3}]}",
-            "field 'inter_node.nic_gbps' is 0");
+    refused(
+        "{\"accelerator\": \"h100-sxm\", \"inter_node\": {\"nic_gbps\": 0}, \"usable_memory\": 0, \"groups\": [{\"nodes\": 1}, {\"nodes\": 2}, {\"nodes\": 3}]}",
+        "field 'inter_node.nic_gbps' is 0");
     CHECK_INT(err.count, 2);
-    CHECK_INT(parse("{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"comment\": \"ours\", \"price_per_accelerator_hour\": null}", &c), 0);
+    CHECK_INT(
+        parse(
+            "{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"comment\": \"ours\", \"price_per_accelerator_hour\": null}",
+            &c),
+        0);
     CHECK_CONTAINS(warn.text, "field 'comment' is unknown and ignored");
 }
 
@@ -215,9 +271,12 @@ static void test_examples(void)
     CHECK(files >= 15);
     err_clear(&err);
     struct cluster c;
-    CHECK_INT(cluster_load(test_source_path(file, "hwprofiles/clusters/llama3-405b-h100-x2048.json"), profile, &c, &warn, &err), 0);
+    CHECK_INT(cluster_load(test_source_path(file, "hwprofiles/clusters/llama3-405b-h100-x2048.json"), profile, &c,
+                           &warn, &err),
+              0);
     CHECK_INT(c.accelerators, 16384);
-    CHECK_INT(cluster_load(test_source_path(file, "hwprofiles/clusters/selene-a100-x640.json"), profile, &c, &warn, &err), 0);
+    CHECK_INT(
+        cluster_load(test_source_path(file, "hwprofiles/clusters/selene-a100-x640.json"), profile, &c, &warn, &err), 0);
     CHECK_INT(c.accelerators, 5120);
     CHECK_INT(cluster_load(test_source_path(file, "hwprofiles/clusters/h800-x256.json"), profile, &c, &warn, &err), 0);
     CHECK_INT(c.accelerators, 2048);

@@ -8,8 +8,12 @@
 
 static struct node_group make_group(int64_t nodes, int per_node, int nics, double nic_gb_per_s)
 {
-    struct node_group g = {.nodes = nodes, .accelerators_per_node = per_node, .nics_per_node = nics,
-                           .nic_bytes_per_s = nic_gb_per_s * 1e9, .rdma = true, .oversubscription = 1};
+    struct node_group g = {.nodes = nodes,
+                           .accelerators_per_node = per_node,
+                           .nics_per_node = nics,
+                           .nic_bytes_per_s = nic_gb_per_s * 1e9,
+                           .rdma = true,
+                           .oversubscription = 1};
     g.intra.bytes_per_s = 450e9;
     g.intra.efficiency = 0.8;
     g.fabric.ar_eta = 0.9;
@@ -85,9 +89,10 @@ static void test_straddling(void)
     CHECK_INT(s.ranks, 3);
     CHECK_INT(s.nodes, 2);
     CHECK_INT(s.ranks_per_node, 2);
-    CHECK_INT(s.groups_per_node, 2);          /* {6,7,8} and {15,16,17} leave node 1 */
-    CHECK_DOUBLE(s.nic_bytes_per_s, 50e9, 0); /* rank 8 is alone in its node: one NIC, though nobody else uses the others */
-    s = span_of(&c, 6, 1);                    /* {6..11}: two of them in node 0, which no other leaves */
+    CHECK_INT(s.groups_per_node, 2); /* {6,7,8} and {15,16,17} leave node 1 */
+    CHECK_DOUBLE(s.nic_bytes_per_s, 50e9,
+                 0);       /* rank 8 is alone in its node: one NIC, though nobody else uses the others */
+    s = span_of(&c, 6, 1); /* {6..11}: two of them in node 0, which no other leaves */
     CHECK_INT(s.nodes, 2);
     CHECK_INT(s.groups_per_node, 1);
     CHECK_DOUBLE(s.nic_bytes_per_s, 100e9, 0);
@@ -302,7 +307,8 @@ static struct result judge_hop(const struct cluster *c, int world, int size, int
 {
     struct result r = {.effective = (double)INFINITY};
     int ends[2] = {rank, rank + stride};
-    r.span = (struct span){.ranks = 2, .nodes = where[ends[0]].node != where[ends[1]].node ? 2 : 1, .ranks_per_node = 1};
+    r.span =
+        (struct span){.ranks = 2, .nodes = where[ends[0]].node != where[ends[1]].node ? 2 : 1, .ranks_per_node = 1};
     if (r.span.nodes == 1) {
         const struct node_group *g = &c->group[where[rank].group];
         r.effective = g->intra.bytes_per_s * g->intra.efficiency;
@@ -350,25 +356,28 @@ static bool same(double a, double b)
     return fabs(a - b) <= 1e-12 * fabs(b);
 }
 
-static void compare(const char *what, const struct cluster *c, const struct rank_group *g, int world, const struct span *got,
-                    const struct span *want, uint64_t seed)
+static void compare(const char *what, const struct cluster *c, const struct rank_group *g, int world,
+                    const struct span *got, const struct span *want, uint64_t seed)
 {
-    bool equal = got->ranks == want->ranks && got->nodes == want->nodes && got->ranks_per_node == want->ranks_per_node &&
-                 got->groups_per_node == want->groups_per_node && got->crosses_leaf == want->crosses_leaf &&
-                 got->node_group == want->node_group && same(got->nic_bytes_per_s, want->nic_bytes_per_s) &&
-                 same(got->spread_bytes_per_s, want->spread_bytes_per_s) && same(got->line_bytes_per_s, want->line_bytes_per_s);
+    bool equal =
+        got->ranks == want->ranks && got->nodes == want->nodes && got->ranks_per_node == want->ranks_per_node &&
+        got->groups_per_node == want->groups_per_node && got->crosses_leaf == want->crosses_leaf &&
+        got->node_group == want->node_group && same(got->nic_bytes_per_s, want->nic_bytes_per_s) &&
+        same(got->spread_bytes_per_s, want->spread_bytes_per_s) && same(got->line_bytes_per_s, want->line_bytes_per_s);
     if (!CHECK(equal)) {
         printf("%s, --seed %llu, world %d:", what, (unsigned long long)seed, world);
         for (int i = 0; i < c->n_groups; i++)
-            printf(" [%lld x %d, %d nics, leaf %lld, %g:1]", (long long)c->group[i].nodes, c->group[i].accelerators_per_node,
-                   c->group[i].nics_per_node, (long long)c->group[i].nodes_per_leaf, c->group[i].oversubscription);
+            printf(" [%lld x %d, %d nics, leaf %lld, %g:1]", (long long)c->group[i].nodes,
+                   c->group[i].accelerators_per_node, c->group[i].nics_per_node, (long long)c->group[i].nodes_per_leaf,
+                   c->group[i].oversubscription);
         for (int i = 0; i < g->n_dims; i++)
             printf(" (%lld @%lld)", (long long)g->dim[i].size, (long long)g->dim[i].stride);
         for (int i = 0; i < 2; i++) {
             const struct span *s = i == 0 ? got : want;
-            printf("\n  %s ranks %lld nodes %lld per node %d sharing %d leaf %d group %d nic %g spread %g line %g", i == 0 ? "got " : "want",
-                   (long long)s->ranks, (long long)s->nodes, s->ranks_per_node, s->groups_per_node, s->crosses_leaf, s->node_group,
-                   s->nic_bytes_per_s, s->spread_bytes_per_s, s->line_bytes_per_s);
+            printf("\n  %s ranks %lld nodes %lld per node %d sharing %d leaf %d group %d nic %g spread %g line %g",
+                   i == 0 ? "got " : "want", (long long)s->ranks, (long long)s->nodes, s->ranks_per_node,
+                   s->groups_per_node, s->crosses_leaf, s->node_group, s->nic_bytes_per_s, s->spread_bytes_per_s,
+                   s->line_bytes_per_s);
         }
         printf("\n");
     }
@@ -382,7 +391,8 @@ static struct cluster random_cluster(void)
     int groups = pick(1, 3), one_size = pick(0, 1), size = sizes[pick(0, 7)];
     for (int i = 0; i < groups; i++) {
         int per_node = one_size ? size : sizes[pick(0, 7)];
-        struct node_group g = make_group(pick(1, 16 / groups), per_node, pick(0, 1) ? per_node : pick(1, 9), pick(1, 3) * 12.5);
+        struct node_group g =
+            make_group(pick(1, 16 / groups), per_node, pick(0, 1) ? per_node : pick(1, 9), pick(1, 3) * 12.5);
         g.nodes_per_leaf = pick(0, 1) ? 0 : pick(1, 5);
         g.oversubscription = pick(1, 4);
         g.intra.bytes_per_s = pick(1, 3) * 100e9;
