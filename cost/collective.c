@@ -89,10 +89,11 @@ static double ring_s(const struct fabric_profile *f, const struct span *span, do
     return fmin(large, fmax(f->ring_floor_s, small) + bus_bytes / fmin(f->ring_small_b, top));
 }
 
-/* What one instance of the group gets of a node's NICs. */
-static double node_line(const struct cluster *cluster, const struct fabric_profile *f, const struct span *span)
+/* What one instance of the group gets of a node's NICs; rate: for rings and trees,
+ * or for traffic spread over all nodes. */
+static double node_line(const struct cluster *cluster, const struct fabric_profile *f, const struct span *span, double rate)
 {
-    double line = span->nic_bytes_per_s * cluster->link_quality;
+    double line = rate * cluster->link_quality;
     if (f->node_cap_bytes_per_s > 0)
         line = fmin(line, f->node_cap_bytes_per_s * line / span->line_bytes_per_s);
     return line;
@@ -107,7 +108,7 @@ double collective_s(const struct cluster *cluster, const struct span *span, enum
     if (span->nodes <= 1)
         return inside_node_s(&group->intra, op, n, bytes);
     const struct fabric_profile *f = &group->fabric;
-    double line = node_line(cluster, f, span);
+    double line = node_line(cluster, f, span, op == COLLECTIVE_ALL_TO_ALL ? span->spread_bytes_per_s : span->nic_bytes_per_s);
     double inside = span->ranks_per_node > 1 ? inside_node_s(&group->intra, op, span->ranks_per_node, bytes) : 0;
     switch (op) {
     case COLLECTIVE_ALL_REDUCE: return fmax(all_reduce_s(f, span, line, bus_bytes), inside);
@@ -147,7 +148,7 @@ double collective_dispatch_s(const struct cluster *cluster, const struct span *s
     if (max_nodes > 0)
         touched = fmin(touched, max_nodes);
     double remote = touched * (nodes - 1) / nodes; /* one of N of them is the own node */
-    double line = node_line(cluster, f, span);
+    double line = node_line(cluster, f, span, span->spread_bytes_per_s);
     double outside = f->a2a_base_s + f->a2a_hop_s * nodes + tokens * remote * row_bytes * per_node / (fmax(f->a2a_eta, f->rail_eta * 0.9) * line);
     /* every node's share of all tokens fans out over the ranks of the node */
     double inside = per_node > 1 ? inside_node_s(&group->intra, COLLECTIVE_ALL_TO_ALL, per_node, tokens * distinct(ranks, k) * row_bytes) : 0;

@@ -8,12 +8,13 @@
 #include "cost/base/opt.h"
 #include "sim/commands.h"
 #include "sim/inputs.h"
+#include "sim/plan_timeline.h"
 #include "sim/writers/plan_charts.h"
 #include "sim/writers/prediction.h"
 
 struct arguments {
     struct input_options in;
-    const char *plan, *chart, *memory_chart;
+    const char *plan, *chart, *memory_chart, *trace, *gantt;
     int format;
 };
 static const char *const formats[] = {"table", "json", NULL};
@@ -29,6 +30,8 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "default table"},
         {"chart", OPT_STRING, &a->chart, 0, 0, NULL, "FILE", "time breakdown as PNG, SVG or PDF"},
         {"memory-chart", OPT_STRING, &a->memory_chart, 0, 0, NULL, "FILE", "memory per pipeline stage as PNG, SVG or PDF"},
+        {"trace", OPT_STRING, &a->trace, 0, 0, NULL, "FILE", "one step as a Chrome trace (ui.perfetto.dev)"},
+        {"gantt", OPT_STRING, &a->gantt, 0, 0, NULL, "FILE", "one step's pipeline as PNG, SVG or PDF"},
         {NULL, 0, NULL, 0, 0, NULL, NULL, NULL}};
     const char *positional[1];
     int n = 0;
@@ -54,6 +57,31 @@ static void draw(const struct arguments *a, const struct inputs *in, const struc
     if (a->memory_chart)
         plan_chart_memory(a->memory_chart, title, p, &err);
     inputs_print("predict", "warning: ", &err);
+}
+
+/* The trace is an answer: failing to write it fails. The picture is an extra. */
+static int show_timeline(const struct arguments *a, const struct inputs *in, const struct plan *plan, struct err *err)
+{
+    if (!a->trace && !a->gantt)
+        return EXIT_ANSWERED;
+    struct arena arena = {0};
+    struct plan_timeline timeline;
+    struct err warn = {0};
+    char title[300];
+    int code = EXIT_ANSWERED;
+    snprintf(title, sizeof title, "%s on %s", in->model.name, in->cluster.name);
+    if (plan_timeline_make(&in->question, plan, &arena, &timeline, err) < 0)
+        code = EXIT_INPUT;
+    else if (a->trace && plan_timeline_trace(&timeline, a->trace, title, err) < 0)
+        code = EXIT_MACHINE;
+    if (code == EXIT_ANSWERED && timeline.micro_batches < plan_micro_batches(plan))
+        err_add(&warn, "trace and Gantt chart show the first %lld of %lld micro-batches", (long long)timeline.micro_batches,
+                (long long)plan_micro_batches(plan));
+    if (code == EXIT_ANSWERED && a->gantt)
+        plan_timeline_gantt(&timeline, a->gantt, title, &warn);
+    inputs_print("predict", "warning: ", &warn);
+    arena_release(&arena);
+    return code;
 }
 
 static int run(const struct arguments *a, struct inputs *in, struct err *err)
@@ -82,7 +110,9 @@ static int run(const struct arguments *a, struct inputs *in, struct err *err)
         prediction_print(stdout, p, in->profile);
     }
     draw(a, in, p);
-    code = p->fits ? EXIT_ANSWERED : EXIT_NO;
+    code = show_timeline(a, in, &plan, err);
+    if (code == EXIT_ANSWERED && !p->fits)
+        code = EXIT_NO;
     free(p);
     return code;
 }

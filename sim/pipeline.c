@@ -100,17 +100,18 @@ int pipeline_run(const struct stages *s, struct arena *arena, struct pipeline *r
     return result;
 }
 
-int pipeline_record(const struct stages *s, struct arena *arena, struct program *ret_program, struct timeline *ret_timeline, struct err *err)
+int pipeline_record(const struct stages *s, struct arena *arena, struct program *ret_program, struct timeline *ret_timeline,
+                    struct engine_costs *ret_costs, struct err *err)
 {
     struct durations d;
     fill_durations(s, arena, &d);
-    int64_t micro_batches = plan_micro_batches(s->plan), most = PIPELINE_OPS_MAX / (3LL * s->n) / s->plan->pp * s->plan->pp;
+    int64_t micro_batches = plan_micro_batches(s->plan), most = PIPELINE_OPS_MAX / (3LL * s->n) / (2 * s->plan->pp) * (2 * s->plan->pp);
     if (micro_batches > most)
         micro_batches = most;
     struct schedule_request request = request_of(s, &d, micro_batches);
     if (schedule_emit(s->plan->schedule, &request, arena, ret_program, err) < 0)
         return -1;
-    struct engine_costs costs = costs_of(s, &d, true);
-    costs.record = true;
-    return engine_run(ret_program, &costs, arena, ret_timeline, err);
+    *ret_costs = costs_of(s, &d, true);
+    ret_costs->record = true;
+    return engine_run(ret_program, ret_costs, arena, ret_timeline, err);
 }

@@ -12,6 +12,7 @@
 #include "sim/timeline.h"
 
 struct arena;
+struct engine_costs;
 struct err;
 
 enum { PIPELINE_OPS_MAX = 1 << 20 };
@@ -25,8 +26,10 @@ struct pipeline {
 
 int pipeline_run(const struct stages *stages, struct arena *arena, struct pipeline *ret, struct err *err);
 
-/* The program and recorded timeline of one step, for traces and charts (the
- * first PIPELINE_OPS_MAX ops at most: micro-batches are then fewer, *ret_micro_batches). */
-int pipeline_record(const struct stages *stages, struct arena *arena, struct program *ret_program, struct timeline *ret_timeline, struct err *err);
+/* The program, recorded timeline and durations of one step, for traces and charts;
+ * of a step longer than PIPELINE_OPS_MAX ops, its first micro-batches
+ * (ret_program->micro_batches says how many). All in the arena. */
+int pipeline_record(const struct stages *stages, struct arena *arena, struct program *ret_program, struct timeline *ret_timeline,
+                    struct engine_costs *ret_costs, struct err *err);
 
 #endif

@@ -209,7 +209,9 @@ void stages_place(const struct question *question, const struct plan *plan, stru
     if (plan->pp == 1)
         return;
     struct span hop;
-    group_span(question, plan, GROUP_PP_NEXT, &hop);
+    struct rank_group pipeline;
+    plan_rank_group(plan, GROUP_PP, &pipeline);
+    cluster_hop(question->cluster, &pipeline, plan_world(plan), &hop);
     ret->p2p_bytes = (double)plan->micro_batch * (double)plan->seq_len / plan->cp * (double)question->model->hidden *
                      precision_activation_bytes(plan->precision) / (plan->sequence_parallel ? plan->tp : 1);
     ret->p2p_s = collective_s(question->cluster, &hop, COLLECTIVE_P2P, ret->p2p_bytes);
