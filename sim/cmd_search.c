@@ -35,7 +35,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"optimizer", OPT_CHOICE, &a->optimizer, 0, 0, optimizer_names, "O", "default adamw"},
         {"objective", OPT_CHOICE, &a->objective, 0, 0, objective_names, "O", "what to rank by (default time)"},
         {"fix", OPT_STRING, &a->fix, 0, 0, NULL, "LIST", "fields to leave alone: tp=8,pp=4,recompute=selective,..."},
-        {"schedules", OPT_STRING, &a->schedules, 0, 0, NULL, "LIST", "schedules to try, or all (default: gpipe,1f1b,interleaved)"},
+        {"schedules", OPT_STRING, &a->schedules, 0, 0, NULL, "LIST", "schedules to try: 1f1b,interleaved,... (default all; plansim compare lists them)"},
         {"max-memory", OPT_STRING, &a->in.max_memory, 0, 0, NULL, "X", "limit per accelerator: 0.9 or 72GiB (default: 0.94 of its memory)"},
         {"top", OPT_INT, &a->top, 1, 1000, NULL, "N", "plans to show (default 10)"},
         {"pareto", OPT_FLAG, &a->pareto, 0, 0, NULL, NULL, "only plans that no other beats in both time and memory"},

@@ -19,14 +19,14 @@
 const char *const objective_names[] = {"time", "cost", "memory", NULL};
 const char *const search_reason_names[] = {"out of memory", "provably slower than the plans kept (whole layouts)"};
 
-enum { BATCH_UNITS = 64, LEADERS_MIN = 64, THREADS_MAX = 256 };
+enum { BATCH_UNITS = 64, LEADERS_MIN = 128, THREADS_MAX = 256 };
 
 void search_defaults(struct search_options *o)
 {
     memset(o, 0, sizeof *o);
     plan_defaults(&o->base);
     o->fix = (struct search_fix){.sequence_parallel = -1, .zero = -1, .recompute = -1, .recompute_layers = -1, .order = -1};
-    o->schedules = 1u << SCHEDULE_GPIPE | 1u << SCHEDULE_1F1B | 1u << SCHEDULE_INTERLEAVED;
+    o->schedules = (1u << SCHEDULES) - 1;
     o->top = 10;
     o->threads = 1;
 }

@@ -52,7 +52,7 @@ struct search_result {
     double elapsed_s;
 };
 
-/* Ready defaults: all free, the schedules of the table, top 10, one thread. */
+/* Ready defaults: all free, every schedule, top 10, one thread. */
 void search_defaults(struct search_options *options);
 /* "tp=8,pp=4,recompute=full"; all problems at once. */
 int search_parse_fix(const char *text, struct search_fix *ret, struct err *err);

@@ -240,7 +240,7 @@ static double step_estimate(struct search_worker *w, const struct chunking *c)
         worst = fmax(worst, step.dp_exposed_s + step.optimizer_s);
     }
     const struct stack *stack = w->prices.stack;
-    return worst + stack->step_overhead_s + (double)plan_micro_batches(&w->plan) * stack->micro_batch_overhead_s;
+    return worst + stack->step_overhead_s + (double)plan_micro_batches(&w->plan) * w->plan.vp * stack->micro_batch_overhead_s;
 }
 
 static void consider(struct search_worker *w, struct search_choice *choice, struct search_choice *best)
