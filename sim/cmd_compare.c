@@ -39,7 +39,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         { "pp", OPT_INT, &a->pp, 1, PROGRAM_RANKS_MAX, NULL, "P", "pipeline ranks" },
         { "microbatches", OPT_INT, &a->micro_batches, 1, PROGRAM_MICRO_BATCHES_MAX, NULL, "M", "micro-batches" },
         { "vp", OPT_INT, &a->vp, 1, PROGRAM_STAGES_MAX, NULL, "V", "chunks per rank of schedules that may choose (default 2)" },
-        { "cost", OPT_STRING, &a->cost, 0, 0, NULL, "LIST", "F=1,B=1,W=1[,comm=0][,overlap=max|sum|half] (default F=1,B=1,W=1)" },
+        { "cost", OPT_STRING, &a->cost, 0, 0, NULL, "LIST", "F=1,B=1,W=1[,comm=0][,overlap=max|sum|half|N] (default F=1,B=1,W=1)" },
         { "stage-cost", OPT_STRING, &a->stage_cost, 0, 0, NULL, "FILE", "CSV stage,F,B,W; schedules with another number of stages are left out" },
         { "schedules", OPT_STRING, &a->schedules, 0, 0, NULL, "LIST", "only these, e.g. 1f1b,zb-h1 (default all)" },
         { "group", OPT_INT, &a->group, 1, PROGRAM_MICRO_BATCHES_MAX, NULL, "G", "interleaved: micro-batches per group (default P, or the next valid)" },
@@ -155,12 +155,13 @@ static void print_text(const struct answer *answer)
     struct table *table = table_new("  ");
     static const char *const columns[] = { "makespan", "bubble %", "span", "activations", "weights" };
     const struct pricing *p = &answer->pricing;
+    char overlap[32];
     if (p->stage_cost[0])
         printf("pp %d, %d micro-batches; costs per stage from %s, one hop %.6g\n\n", answer->pp, answer->micro_batches, p->stage_cost_file,
                p->comm);
     else
         printf("pp %d, %d micro-batches; F %.6g, B %.6g, W %.6g per rank and micro-batch, one hop %.6g, overlapped slots: %s\n\n", answer->pp,
-               answer->micro_batches, p->cost[0], p->cost[1], p->cost[2], p->comm, engine_slot_names[p->slot]);
+               answer->micro_batches, p->cost[0], p->cost[1], p->cost[2], p->comm, pricing_overlap(p, overlap, sizeof overlap));
     table_column(table, "schedule", TABLE_LEFT);
     table_column(table, "vp", TABLE_RIGHT);
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
@@ -197,7 +198,10 @@ static void put_cost(struct json *root, const struct pricing *p)
         json_put_number(cost, "W", p->cost[2]);
     }
     json_put_number(cost, "comm", p->comm);
-    json_put_string(cost, "overlap", engine_slot_names[p->slot]);
+    if (p->slot_cost > 0)
+        json_put_number(cost, "overlap", p->slot_cost);
+    else
+        json_put_string(cost, "overlap", engine_slot_names[p->slot]);
 }
 
 static void put_list(struct json *object, const char *name, const double *values, int n)

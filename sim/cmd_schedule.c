@@ -35,7 +35,8 @@ static const char about[] =
     "of the weights) of one rank's whole work for one micro-batch; a chunk takes 1/V of\n"
     "them, each of DualPipe's two modules is a whole stage. comm is one hop, sent\n"
     "asynchronously. overlap is how long an F&B slot lasts: sum (F+B+W, the default),\n"
-    "max(F, B+W) or half (their mean). DualPipe's micro-batches count both directions.\n\n"
+    "max(F, B+W), half (their mean), or a number (of a whole stage, as F, B and W).\n"
+    "DualPipe's micro-batches count both directions.\n\n"
     "makespan: last end, from time 0; ideal: mean busy time; bubble: idle time of all ranks\n"
     "/ (ranks x makespan); span: longest first start to last end of one rank; activations:\n"
     "most that a rank holds from F to W, in whole stages.";
@@ -48,7 +49,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         { "pp", OPT_INT, &a->pp, 1, PROGRAM_RANKS_MAX, NULL, "P", "pipeline ranks" },
         { "vp", OPT_INT, &a->vp, 1, PROGRAM_STAGES_MAX, NULL, "V", "chunks per rank (default: the schedule's own)" },
         { "microbatches", OPT_INT, &a->micro_batches, 1, PROGRAM_MICRO_BATCHES_MAX, NULL, "M", "micro-batches" },
-        { "cost", OPT_STRING, &a->cost, 0, 0, NULL, "LIST", "F=1,B=1,W=1[,comm=0][,overlap=max|sum|half] (default F=1,B=1,W=1)" },
+        { "cost", OPT_STRING, &a->cost, 0, 0, NULL, "LIST", "F=1,B=1,W=1[,comm=0][,overlap=max|sum|half|N] (default F=1,B=1,W=1)" },
         { "stage-cost", OPT_STRING, &a->stage_cost, 0, 0, NULL, "FILE", "CSV stage,F,B,W: costs of every pipeline stage" },
         { "group", OPT_INT, &a->group, 1, PROGRAM_MICRO_BATCHES_MAX, NULL, "G", "interleaved: micro-batches per group (default P, or the next valid)" },
         { "memory-limit", OPT_DOUBLE, &a->memory_limit, 1, 1e9, NULL, "X", "zb-auto, zb-v-auto: activations per rank, in whole stages (default P)" },
@@ -160,7 +161,7 @@ static int price(const struct arguments *a, struct asked *q, struct arena *arena
 static int print_csv(char *text, struct err *err)
 {
     if (!text)
-        return err && err->count ? EXIT_INPUT : EXIT_MACHINE;
+        return err->count ? EXIT_USAGE : EXIT_MACHINE;
     fputs(text, stdout);
     free(text);
     return EXIT_ANSWERED;

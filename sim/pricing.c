@@ -31,14 +31,23 @@ static int parse_pair(const char *key, const char *value, struct pricing *pricin
         return err_add(err, "cost: unknown name '%s'; allowed: %s", key, names_join(cost_keys, list, sizeof list));
     if (k == KEY_OVERLAP) {
         int slot = names_find(engine_slot_names, value);
-        if (slot < 0 || slot == SLOT_COMM)
-            return err_add(err, "cost: overlap '%s' is not one of max, sum, half", value);
-        pricing->slot = (enum engine_slot)slot;
+        if (slot >= 0 && slot != SLOT_COMM)
+            pricing->slot = (enum engine_slot)slot;
+        else if (unit_parse_double(value, 1e-300, cost_max, &pricing->slot_cost, NULL) < 0)
+            return err_add(err, "cost: overlap '%s' is not one of max, sum, half, or a number above 0", value);
         return 0;
     }
     if (unit_parse_double(value, 0, cost_max, k == KEY_COMM ? &pricing->comm : &pricing->cost[k], err) < 0)
         return err_prefix(err, before, "cost: %s: ", key);
     return 0;
+}
+
+const char *pricing_overlap(const struct pricing *pricing, char *buffer, size_t size)
+{
+    if (!(pricing->slot_cost > 0))
+        return engine_slot_names[pricing->slot];
+    snprintf(buffer, size, "%.6g", pricing->slot_cost);
+    return buffer;
 }
 
 int pricing_parse_cost(const char *text, struct pricing *pricing, struct err *err)
@@ -67,7 +76,7 @@ static int parse_stage_line(const char *path, int line, char *text, int stage, d
 {
     int before = err ? err->count : 0;
     char *rest = text;
-    int64_t index;
+    int64_t index = -1;
     for (int column = 0; column < 4; column++) {
         char *cell = rest;
         if (!cell)
@@ -150,17 +159,19 @@ static int set_costs(const struct pricing *pricing, int pp, int stages, int micr
         for (int s = 0; s < stages; s++)
             total += pricing->stage_cost[k] ? pricing->stage_cost[k][s] : pricing->cost[k] * share;
     int iterations = pricing->iterations > 0 ? pricing->iterations : 1;
-    ret->ticks_per_unit = choose_ticks(2 * ((total + 2.0 * stages * pricing->comm) * micro_batches + 1) * iterations);
-    int64_t *ticks[4];
-    for (int k = 0; k < 4; k++)
+    ret->ticks_per_unit = choose_ticks(2 * ((total + stages * (2.0 * pricing->comm + pricing->slot_cost)) * micro_batches + 1) * iterations);
+    int64_t *ticks[5];
+    for (int k = 0; k < 5; k++)
         ticks[k] = arena_array(arena, (size_t)stages, sizeof(int64_t));
     for (int s = 0; s < stages; s++) {
         for (int k = 0; k < 3; k++)
             ticks[k][s] = (int64_t)llround((pricing->stage_cost[k] ? pricing->stage_cost[k][s] : pricing->cost[k] * share) * ret->ticks_per_unit);
         ticks[3][s] = (int64_t)llround(pricing->comm * ret->ticks_per_unit);
+        ticks[4][s] = (int64_t)llround(pricing->slot_cost * share * ret->ticks_per_unit);
     }
     ret->costs = (struct engine_costs){ .forward_ps = ticks[0], .backward_ps = ticks[1], .wgrad_ps = ticks[2], .p2p_ps = ticks[3],
                                         .blocking_sends = pricing->blocking_sends, .slot = pricing->slot,
+                                        .slot_ps = pricing->slot_cost > 0 ? ticks[4] : NULL,
                                         .iterations = pricing->iterations, .sync = pricing->sync };
     ret->stages_per_chunk = share;
     return 0;

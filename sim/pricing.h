@@ -7,6 +7,8 @@
 #ifndef SIM_PRICING_H
 #define SIM_PRICING_H
 
+#include <stddef.h>
+
 #include "sim/engine.h"
 #include "sim/program.h"
 #include "sim/schedule.h"
@@ -19,6 +21,7 @@ struct pricing {
     double cost[3]; /* F, B, W */
     double comm;
     enum engine_slot slot;
+    double slot_cost; /* > 0: an F_BW slot of a whole stage takes this, whatever slot says */
     /* --stage-cost: by pipeline stage, not shared out further; NULL = cost. In the caller's arena. */
     double *stage_cost[3];
     int n_stage_costs;
@@ -39,8 +42,10 @@ struct priced {
 
 /* F = B = W = 1, comm 0, overlap sum. */
 void pricing_defaults(struct pricing *pricing);
-/* "F=1,B=1,W=1[,comm=0][,overlap=max|sum|half]": what is named is set. */
+/* "F=1,B=1,W=1[,comm=0][,overlap=max|sum|half|NUMBER]": what is named is set. */
 int pricing_parse_cost(const char *text, struct pricing *pricing, struct err *err);
+/* "max", ... or the number; returns buffer or a constant. */
+const char *pricing_overlap(const struct pricing *pricing, char *buffer, size_t size);
 /* CSV "stage,F,B,W", one line per stage. */
 int pricing_load_stage_costs(const char *path, struct arena *arena, struct pricing *pricing, struct err *err);
 

@@ -20,7 +20,7 @@ double timeline_bubble_fraction(const struct timeline *timeline)
         return 0;
     double idle_ps = 0;
     for (int r = 0; r < timeline->ranks; r++)
-        idle_ps += (double)(timeline->makespan_ps - timeline->rank[r].busy_ps);
+        idle_ps += (double)(timeline->makespan_ps - timeline->iterations * timeline->rank[r].busy_ps);
     return idle_ps / ((double)timeline->makespan_ps * timeline->ranks);
 }
 

@@ -31,7 +31,7 @@ struct timeline {
     int64_t finish_ps;   /* ... of an optimizer step */
     int64_t period_ps;   /* from one iteration to the next in the steady state; iterations = 1: makespan + optimizer */
     int64_t span_ps;     /* the longest end - start of one rank, over one iteration */
-    struct timeline_rank *rank; /* [ranks]; of the last iteration, but for start_ps, end_ps and in_flight_ps when there is one only */
+    struct timeline_rank *rank; /* [ranks], of the last iteration */
     /* Recorded on request, else NULL: [rank][iteration * n_ops + index]. */
     int64_t **start_ps, **end_ps;
     int64_t *optimizer_start_ps; /* [iteration * ranks + rank], always there */
@@ -39,7 +39,7 @@ struct timeline {
 
 /* Mean busy time per rank: what the makespan would be without bubbles. */
 double timeline_ideal_ps(const struct timeline *timeline);
-/* Idle time of all ranks / (ranks * makespan), of one iteration. */
+/* Idle time of all ranks / (ranks * makespan), over all iterations. */
 double timeline_bubble_fraction(const struct timeline *timeline);
 int64_t timeline_peak_bytes(const struct timeline *timeline, int *ret_rank); /* ret_rank may be NULL */
 

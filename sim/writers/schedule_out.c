@@ -74,13 +74,14 @@ static bool has_overlaps(const struct program *p)
 
 static void print_costs(FILE *out, const struct priced *priced, const struct pricing *pricing)
 {
+    char overlap[NUMBER_MAX];
     if (pricing->stage_cost[0])
         fprintf(out, "cost        per stage from %s", pricing->stage_cost_file);
     else
         fprintf(out, "cost        F %.6g, B %.6g, W %.6g per rank and micro-batch", pricing->cost[0], pricing->cost[1], pricing->cost[2]);
     fprintf(out, ", one hop %.6g", pricing->comm);
     if (has_overlaps(&priced->program))
-        fprintf(out, ", overlapped slots: %s", engine_slot_names[pricing->slot]);
+        fprintf(out, ", overlapped slots: %s", pricing_overlap(pricing, overlap, sizeof overlap));
     fprintf(out, "%s\n", pricing->blocking_sends ? ", blocking sends" : "");
 }
 
@@ -188,7 +189,11 @@ static void write_cost(FILE *out, const struct pricing *pricing)
     } else {
         fprintf(out, "\"F\": %s, \"B\": %s, \"W\": %s", text[0], text[1], text[2]);
     }
-    fprintf(out, ", \"comm\": %s, \"overlap\": \"%s\"},\n", text[3], engine_slot_names[pricing->slot]);
+    fprintf(out, ", \"comm\": %s, \"overlap\": ", text[3]);
+    if (pricing->slot_cost > 0)
+        fprintf(out, "%s},\n", schedule_out_number(pricing->slot_cost, text[0], NUMBER_MAX));
+    else
+        fprintf(out, "\"%s\"},\n", engine_slot_names[pricing->slot]);
 }
 
 void schedule_out_json(FILE *out, const struct priced *priced, const struct pricing *pricing, const struct schedule_label *label)
