@@ -16,7 +16,7 @@
 #include "sim/writers/table.h"
 
 enum { FORMAT_TEXT, FORMAT_JSON };
-static const char *const formats[] = { "text", "json", NULL };
+static const char *const formats[] = {"text", "json", NULL};
 
 struct arguments {
     const char *schedules, *cost, *stage_cost, *chart, *bubble_chart;
@@ -36,20 +36,28 @@ static const char about[] =
 static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, struct err *err)
 {
     const struct opt table[] = {
-        { "pp", OPT_INT, &a->pp, 1, PROGRAM_RANKS_MAX, NULL, "P", "pipeline ranks" },
-        { "microbatches", OPT_INT, &a->micro_batches, 1, PROGRAM_MICRO_BATCHES_MAX, NULL, "M", "micro-batches" },
-        { "vp", OPT_INT, &a->vp, 1, PROGRAM_STAGES_MAX, NULL, "V", "chunks per rank of schedules that may choose (default 2)" },
-        { "cost", OPT_STRING, &a->cost, 0, 0, NULL, "LIST", "F=1,B=1,W=1[,comm=0][,overlap=max|sum|half|N] (default F=1,B=1,W=1)" },
-        { "stage-cost", OPT_STRING, &a->stage_cost, 0, 0, NULL, "FILE", "CSV stage,F,B,W; schedules with another number of stages are left out" },
-        { "schedules", OPT_STRING, &a->schedules, 0, 0, NULL, "LIST", "only these, e.g. 1f1b,zb-h1 (default all)" },
-        { "group", OPT_INT, &a->group, 1, PROGRAM_MICRO_BATCHES_MAX, NULL, "G", "interleaved: micro-batches per group (default P, or the next valid)" },
-        { "memory-limit", OPT_DOUBLE, &a->memory_limit, 1, 1e9, NULL, "X", "zb-auto, zb-v-auto: activations per rank, in whole stages (default P)" },
-        { "freed-by-b", OPT_DOUBLE, &a->freed_by_b, 0, 1, NULL, "S", "zb-auto, zb-v-auto: share of an activation that B frees (default 0)" },
-        { "blocking", OPT_FLAG, &a->blocking, 0, 0, NULL, NULL, "the sender computes nothing until its message has arrived" },
-        { "format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "text (default) or json" },
-        { "chart", OPT_STRING, &a->chart, 0, 0, NULL, "FILE", "makespan against peak activations: .png, .svg or .pdf" },
-        { "bubble-chart", OPT_STRING, &a->bubble_chart, 0, 0, NULL, "FILE", "bubble against micro-batches, up to M: .png, .svg or .pdf" },
-        { NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL },
+        {"pp", OPT_INT, &a->pp, 1, PROGRAM_RANKS_MAX, NULL, "P", "pipeline ranks"},
+        {"microbatches", OPT_INT, &a->micro_batches, 1, PROGRAM_MICRO_BATCHES_MAX, NULL, "M", "micro-batches"},
+        {"vp", OPT_INT, &a->vp, 1, PROGRAM_STAGES_MAX, NULL, "V",
+         "chunks per rank of schedules that may choose (default 2)"},
+        {"cost", OPT_STRING, &a->cost, 0, 0, NULL, "LIST",
+         "F=1,B=1,W=1[,comm=0][,overlap=max|sum|half|N] (default F=1,B=1,W=1)"},
+        {"stage-cost", OPT_STRING, &a->stage_cost, 0, 0, NULL, "FILE",
+         "CSV stage,F,B,W; schedules with another number of stages are left out"},
+        {"schedules", OPT_STRING, &a->schedules, 0, 0, NULL, "LIST", "only these, e.g. 1f1b,zb-h1 (default all)"},
+        {"group", OPT_INT, &a->group, 1, PROGRAM_MICRO_BATCHES_MAX, NULL, "G",
+         "interleaved: micro-batches per group (default P, or the next valid)"},
+        {"memory-limit", OPT_DOUBLE, &a->memory_limit, 1, 1e9, NULL, "X",
+         "zb-auto, zb-v-auto: activations per rank, in whole stages (default P)"},
+        {"freed-by-b", OPT_DOUBLE, &a->freed_by_b, 0, 1, NULL, "S",
+         "zb-auto, zb-v-auto: share of an activation that B frees (default 0)"},
+        {"blocking", OPT_FLAG, &a->blocking, 0, 0, NULL, NULL,
+         "the sender computes nothing until its message has arrived"},
+        {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "text (default) or json"},
+        {"chart", OPT_STRING, &a->chart, 0, 0, NULL, "FILE", "makespan against peak activations: .png, .svg or .pdf"},
+        {"bubble-chart", OPT_STRING, &a->bubble_chart, 0, 0, NULL, "FILE",
+         "bubble against micro-batches, up to M: .png, .svg or .pdf"},
+        {NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL},
     };
     int n = 0, result = opt_parse(table, argc, argv, NULL, 0, &n, ret_help, err);
     if (*ret_help)
@@ -95,7 +103,8 @@ static int select_schedules(const char *list, struct answer *answer, struct err 
         if (index < 0 && nearest)
             return err_add(err, "unknown schedule '%s'; did you mean '%s'?", word, nearest);
         if (index < 0)
-            return err_add(err, "unknown schedule '%s'; known: %s", word, names_join(schedule_names, known, sizeof known));
+            return err_add(err, "unknown schedule '%s'; known: %s", word,
+                           names_join(schedule_names, known, sizeof known));
         for (int i = 0; i < answer->n; i++)
             if (answer->rows[i].schedule == (enum plan_schedule)index)
                 return err_add(err, "schedule '%s' is listed twice", word);
@@ -104,13 +113,16 @@ static int select_schedules(const char *list, struct answer *answer, struct err 
     return 0;
 }
 
-static void price_row(const struct arguments *a, const struct answer *answer, struct row *row, struct arena *answer_arena)
+static void price_row(const struct arguments *a, const struct answer *answer, struct row *row,
+                      struct arena *answer_arena)
 {
     const struct schedule *s = schedule_of(row->schedule);
-    struct arena arena = { 0 };
+    struct arena arena = {0};
     struct priced priced;
-    struct schedule_request request = { .pp = (int)a->pp, .micro_batches = (int)a->micro_batches, .memory_limit = a->memory_limit,
-                                        .freed_by_b = a->freed_by_b };
+    struct schedule_request request = {.pp = (int)a->pp,
+                                       .micro_batches = (int)a->micro_batches,
+                                       .memory_limit = a->memory_limit,
+                                       .freed_by_b = a->freed_by_b};
     bool flexible = s->vp_max > 2;
     request.vp = row->vp = flexible && a->vp ? (int)a->vp : s->vp_default;
     if (flexible)
@@ -153,15 +165,17 @@ static void mark_pareto(struct answer *answer)
 static void print_text(const struct answer *answer)
 {
     struct table *table = table_new("  ");
-    static const char *const columns[] = { "makespan", "bubble %", "span", "activations", "weights" };
+    static const char *const columns[] = {"makespan", "bubble %", "span", "activations", "weights"};
     const struct pricing *p = &answer->pricing;
     char overlap[32];
     if (p->stage_cost[0])
-        printf("pp %d, %d micro-batches; costs per stage from %s, one hop %.6g\n\n", answer->pp, answer->micro_batches, p->stage_cost_file,
-               p->comm);
+        printf("pp %d, %d micro-batches; costs per stage from %s, one hop %.6g\n\n", answer->pp, answer->micro_batches,
+               p->stage_cost_file, p->comm);
     else
-        printf("pp %d, %d micro-batches; F %.6g, B %.6g, W %.6g per rank and micro-batch, one hop %.6g, overlapped slots: %s\n\n", answer->pp,
-               answer->micro_batches, p->cost[0], p->cost[1], p->cost[2], p->comm, pricing_overlap(p, overlap, sizeof overlap));
+        printf(
+            "pp %d, %d micro-batches; F %.6g, B %.6g, W %.6g per rank and micro-batch, one hop %.6g, overlapped slots: %s\n\n",
+            answer->pp, answer->micro_batches, p->cost[0], p->cost[1], p->cost[2], p->comm,
+            pricing_overlap(p, overlap, sizeof overlap));
     table_column(table, "schedule", TABLE_LEFT);
     table_column(table, "vp", TABLE_RIGHT);
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
@@ -256,7 +270,8 @@ static int ask(const struct arguments *a, struct answer *answer, struct err *err
         return err_add(err, "--pp and --microbatches are needed");
     if (a->cost && pricing_parse_cost(a->cost, &answer->pricing, err) < 0)
         return -1;
-    if ((a->chart && chart_check_path(a->chart, err) < 0) || (a->bubble_chart && chart_check_path(a->bubble_chart, err) < 0))
+    if ((a->chart && chart_check_path(a->chart, err) < 0) ||
+        (a->bubble_chart && chart_check_path(a->bubble_chart, err) < 0))
         return -1;
     return select_schedules(a->schedules, answer, err);
 }
@@ -264,7 +279,7 @@ static int ask(const struct arguments *a, struct answer *answer, struct err *err
 /* Pictures are extras: not being able to draw is said, and no failure. */
 static void draw_charts(const struct arguments *a, const struct answer *answer)
 {
-    struct err warn = { 0 };
+    struct err warn = {0};
     struct compare_point points[SCHEDULES];
     enum plan_schedule which[SCHEDULES];
     char title[128];
@@ -273,13 +288,15 @@ static void draw_charts(const struct arguments *a, const struct answer *answer)
         const struct row *row = &answer->rows[i];
         which[i] = row->schedule;
         if (row->priced)
-            points[n++] = (struct compare_point){ row->schedule, row->makespan, row->peak_activations, row->pareto };
+            points[n++] = (struct compare_point){row->schedule, row->makespan, row->peak_activations, row->pareto};
     }
-    snprintf(title, sizeof title, "makespan against memory: pp %d, %d micro-batches", answer->pp, answer->micro_batches);
+    snprintf(title, sizeof title, "makespan against memory: pp %d, %d micro-batches", answer->pp,
+             answer->micro_batches);
     if (a->chart)
         compare_chart_scatter(a->chart, title, points, n, &warn);
     if (a->bubble_chart)
-        compare_chart_bubbles(a->bubble_chart, &answer->pricing, answer->pp, (int)a->vp, answer->micro_batches, which, answer->n, &warn);
+        compare_chart_bubbles(a->bubble_chart, &answer->pricing, answer->pp, (int)a->vp, answer->micro_batches, which,
+                              answer->n, &warn);
     inputs_print("compare", "warning: ", &warn);
 }
 
@@ -301,10 +318,10 @@ static int compare(const struct arguments *a, struct answer *answer, struct aren
 
 int cmd_compare(int argc, char **argv)
 {
-    struct arguments a = { 0 };
-    struct err err = { 0 };
-    struct arena arena = { 0 };
-    struct answer answer = { .rows = arena_array(&arena, SCHEDULES, sizeof *answer.rows) };
+    struct arguments a = {0};
+    struct err err = {0};
+    struct arena arena = {0};
+    struct answer answer = {.rows = arena_array(&arena, SCHEDULES, sizeof *answer.rows)};
     bool help = false;
     int code = EXIT_ANSWERED;
     if (parse(&a, argc, argv, &help, &err) < 0 || (!help && ask(&a, &answer, &err) < 0))

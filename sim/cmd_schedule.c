@@ -18,8 +18,8 @@
 #include "sim/writers/trace.h"
 
 enum { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV, FORMAT_TORCH_CSV };
-static const char *const formats[] = { "text", "json", "csv", "torch-csv", NULL };
-static const char *const syncs[] = { "barrier", "none", "chain", NULL };
+static const char *const formats[] = {"text", "json", "csv", "torch-csv", NULL};
+static const char *const syncs[] = {"barrier", "none", "chain", NULL};
 
 struct arguments {
     const char *schedule, *program, *cost, *stage_cost, *variant, *trace, *chart, *memory_chart;
@@ -29,45 +29,58 @@ struct arguments {
     int format, sync;
 };
 
-static const char about[] =
-    "Prices one pipeline schedule, or a program read from a file, and draws it.\n\n"
-    "Costs are numbers without unit: F (forward), B (gradient of the input) and W (gradient\n"
-    "of the weights) of one rank's whole work for one micro-batch; a chunk takes 1/V of\n"
-    "them, each of DualPipe's two modules is a whole stage. comm is one hop, sent\n"
-    "asynchronously. overlap is how long an F&B slot lasts: sum (F+B+W, the default),\n"
-    "max(F, B+W), half (their mean), or a number (of a whole stage, as F, B and W).\n"
-    "DualPipe's micro-batches count both directions.\n\n"
-    "makespan: last end, from time 0; ideal: mean busy time; bubble: idle time of all ranks\n"
-    "/ (ranks x makespan); span: longest first start to last end of one rank; activations:\n"
-    "most that a rank holds from F to W, in whole stages.";
+static const char about[] = "Prices one pipeline schedule, or a program read from a file, and draws it.\n\n"
+                            "Costs are numbers without unit: F (forward), B (gradient of the input) and W (gradient\n"
+                            "of the weights) of one rank's whole work for one micro-batch; a chunk takes 1/V of\n"
+                            "them, each of DualPipe's two modules is a whole stage. comm is one hop, sent\n"
+                            "asynchronously. overlap is how long an F&B slot lasts: sum (F+B+W, the default),\n"
+                            "max(F, B+W), half (their mean), or a number (of a whole stage, as F, B and W).\n"
+                            "DualPipe's micro-batches count both directions.\n\n"
+                            "makespan: last end, from time 0; ideal: mean busy time; bubble: idle time of all ranks\n"
+                            "/ (ranks x makespan); span: longest first start to last end of one rank; activations:\n"
+                            "most that a rank holds from F to W, in whole stages.";
 
 static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, struct err *err)
 {
     const struct opt table[] = {
-        { "schedule", OPT_STRING, &a->schedule, 0, 0, NULL, "NAME", "gpipe, 1f1b, interleaved, zb-h1, ... (a wrong name lists all)" },
-        { "program", OPT_STRING, &a->program, 0, 0, NULL, "FILE", "price this program: our CSV, or PyTorch's compute_only or compute_comms" },
-        { "pp", OPT_INT, &a->pp, 1, PROGRAM_RANKS_MAX, NULL, "P", "pipeline ranks" },
-        { "vp", OPT_INT, &a->vp, 1, PROGRAM_STAGES_MAX, NULL, "V", "chunks per rank (default: the schedule's own)" },
-        { "microbatches", OPT_INT, &a->micro_batches, 1, PROGRAM_MICRO_BATCHES_MAX, NULL, "M", "micro-batches" },
-        { "cost", OPT_STRING, &a->cost, 0, 0, NULL, "LIST", "F=1,B=1,W=1[,comm=0][,overlap=max|sum|half|N] (default F=1,B=1,W=1)" },
-        { "stage-cost", OPT_STRING, &a->stage_cost, 0, 0, NULL, "FILE", "CSV stage,F,B,W: costs of every pipeline stage" },
-        { "group", OPT_INT, &a->group, 1, PROGRAM_MICRO_BATCHES_MAX, NULL, "G", "interleaved: micro-batches per group (default P, or the next valid)" },
-        { "memory-limit", OPT_DOUBLE, &a->memory_limit, 1, 1e9, NULL, "X", "zb-auto, zb-v-auto: activations per rank, in whole stages (default P)" },
-        { "freed-by-b", OPT_DOUBLE, &a->freed_by_b, 0, 1, NULL, "S", "zb-auto, zb-v-auto: share of an activation that B frees (default 0)" },
-        { "variant", OPT_STRING, &a->variant, 0, 0, NULL, "NAME", "another published form (zb-h1: split, fused, quick; zb-auto, zb-v-auto: best, published)" },
-        { "blocking", OPT_FLAG, &a->blocking, 0, 0, NULL, NULL, "the sender computes nothing until its message has arrived" },
-        { "iterations", OPT_INT, &a->iterations, 1, 1000, NULL, "N", "iterations back to back (default 1)" },
-        { "sync", OPT_CHOICE, &a->sync, 0, 0, syncs, "S", "between iterations: barrier (default), none, chain (post-validation)" },
-        { "format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "text (default), json, csv, torch-csv" },
-        { "trace", OPT_STRING, &a->trace, 0, 0, NULL, "FILE", "Chrome/Perfetto trace; one unit of cost is shown as 1 ms" },
-        { "chart", OPT_STRING, &a->chart, 0, 0, NULL, "FILE", "Gantt chart: .png, .svg or .pdf" },
-        { "memory-chart", OPT_STRING, &a->memory_chart, 0, 0, NULL, "FILE", "activations of every rank over time: .png, .svg or .pdf" },
-        { NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL },
+        {"schedule", OPT_STRING, &a->schedule, 0, 0, NULL, "NAME",
+         "gpipe, 1f1b, interleaved, zb-h1, ... (a wrong name lists all)"},
+        {"program", OPT_STRING, &a->program, 0, 0, NULL, "FILE",
+         "price this program: our CSV, or PyTorch's compute_only or compute_comms"},
+        {"pp", OPT_INT, &a->pp, 1, PROGRAM_RANKS_MAX, NULL, "P", "pipeline ranks"},
+        {"vp", OPT_INT, &a->vp, 1, PROGRAM_STAGES_MAX, NULL, "V", "chunks per rank (default: the schedule's own)"},
+        {"microbatches", OPT_INT, &a->micro_batches, 1, PROGRAM_MICRO_BATCHES_MAX, NULL, "M", "micro-batches"},
+        {"cost", OPT_STRING, &a->cost, 0, 0, NULL, "LIST",
+         "F=1,B=1,W=1[,comm=0][,overlap=max|sum|half|N] (default F=1,B=1,W=1)"},
+        {"stage-cost", OPT_STRING, &a->stage_cost, 0, 0, NULL, "FILE",
+         "CSV stage,F,B,W: costs of every pipeline stage"},
+        {"group", OPT_INT, &a->group, 1, PROGRAM_MICRO_BATCHES_MAX, NULL, "G",
+         "interleaved: micro-batches per group (default P, or the next valid)"},
+        {"memory-limit", OPT_DOUBLE, &a->memory_limit, 1, 1e9, NULL, "X",
+         "zb-auto, zb-v-auto: activations per rank, in whole stages (default P)"},
+        {"freed-by-b", OPT_DOUBLE, &a->freed_by_b, 0, 1, NULL, "S",
+         "zb-auto, zb-v-auto: share of an activation that B frees (default 0)"},
+        {"variant", OPT_STRING, &a->variant, 0, 0, NULL, "NAME",
+         "another published form (zb-h1: split, fused, quick; zb-auto, zb-v-auto: best, published)"},
+        {"blocking", OPT_FLAG, &a->blocking, 0, 0, NULL, NULL,
+         "the sender computes nothing until its message has arrived"},
+        {"iterations", OPT_INT, &a->iterations, 1, 1000, NULL, "N", "iterations back to back (default 1)"},
+        {"sync", OPT_CHOICE, &a->sync, 0, 0, syncs, "S",
+         "between iterations: barrier (default), none, chain (post-validation)"},
+        {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "text (default), json, csv, torch-csv"},
+        {"trace", OPT_STRING, &a->trace, 0, 0, NULL, "FILE",
+         "Chrome/Perfetto trace; one unit of cost is shown as 1 ms"},
+        {"chart", OPT_STRING, &a->chart, 0, 0, NULL, "FILE", "Gantt chart: .png, .svg or .pdf"},
+        {"memory-chart", OPT_STRING, &a->memory_chart, 0, 0, NULL, "FILE",
+         "activations of every rank over time: .png, .svg or .pdf"},
+        {NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL},
     };
     int n = 0, result = opt_parse(table, argc, argv, NULL, 0, &n, ret_help, err);
     if (*ret_help)
-        opt_print_help(stdout, "plansim schedule --schedule NAME --pp P --microbatches M [OPTION]...\n       plansim schedule --program FILE [OPTION]...",
-                       about, table, "plansim schedule --schedule zb-h1 --pp 4 --microbatches 8 --cost F=1,B=1,W=1");
+        opt_print_help(
+            stdout,
+            "plansim schedule --schedule NAME --pp P --microbatches M [OPTION]...\n       plansim schedule --program FILE [OPTION]...",
+            about, table, "plansim schedule --schedule zb-h1 --pp 4 --microbatches 8 --cost F=1,B=1,W=1");
     return result;
 }
 
@@ -93,7 +106,8 @@ static int find_variant(const struct schedule *schedule, const char *name, int *
     *ret = names_find(schedule->variants, name);
     if (*ret >= 0)
         return 0;
-    return err_add(err, "%s has no variant '%s'; known: %s", schedule->name, name, names_join(schedule->variants, list, sizeof list));
+    return err_add(err, "%s has no variant '%s'; known: %s", schedule->name, name,
+                   names_join(schedule->variants, list, sizeof list));
 }
 
 /* What was asked for, as the writers need it. */
@@ -112,8 +126,10 @@ static int check_usage(const struct arguments *a, struct err *err)
     if (a->schedule && (a->pp == 0 || a->micro_batches == 0))
         return err_add(err, "--schedule needs --pp and --microbatches");
     if (a->program && (a->pp || a->vp || a->micro_batches || a->group || a->memory_limit > 0 || a->variant))
-        return err_add(err, "a program from a file has its own shape: --pp, --vp, --microbatches, --group, --memory-limit and --variant "
-                            "go with --schedule");
+        return err_add(
+            err,
+            "a program from a file has its own shape: --pp, --vp, --microbatches, --group, --memory-limit and --variant "
+            "go with --schedule");
     if (a->iterations > 1 && (a->chart || a->memory_chart))
         return err_add(err, "charts show one iteration; leave --iterations out");
     if (a->chart && chart_check_path(a->chart, err) < 0)
@@ -123,9 +139,13 @@ static int check_usage(const struct arguments *a, struct err *err)
 
 static int ask(const struct arguments *a, struct asked *q, struct err *err)
 {
-    *q = (struct asked){ .request = { .pp = (int)a->pp, .vp = (int)a->vp, .micro_batches = (int)a->micro_batches, .group = (int)a->group,
-                                         .memory_limit = a->memory_limit, .freed_by_b = a->freed_by_b },
-                            .label = { .source = a->program, .vp = (int)a->vp, .variant = a->variant } };
+    *q = (struct asked){.request = {.pp = (int)a->pp,
+                                    .vp = (int)a->vp,
+                                    .micro_batches = (int)a->micro_batches,
+                                    .group = (int)a->group,
+                                    .memory_limit = a->memory_limit,
+                                    .freed_by_b = a->freed_by_b},
+                        .label = {.source = a->program, .vp = (int)a->vp, .variant = a->variant}};
     pricing_defaults(&q->pricing);
     q->pricing.blocking_sends = a->blocking;
     q->pricing.iterations = (int)a->iterations;
@@ -170,34 +190,44 @@ static int print_csv(char *text, struct err *err)
 static int print(const struct arguments *a, const struct asked *q, const struct priced *priced, struct err *err)
 {
     switch (a->format) {
-    case FORMAT_JSON: schedule_out_json(stdout, priced, &q->pricing, &q->label); return EXIT_ANSWERED;
-    case FORMAT_CSV: return print_csv(program_to_csv(&priced->program), err);
-    case FORMAT_TORCH_CSV: return print_csv(program_to_torch_csv(&priced->program, err), err);
-    default: break;
+    case FORMAT_JSON:
+        schedule_out_json(stdout, priced, &q->pricing, &q->label);
+        return EXIT_ANSWERED;
+    case FORMAT_CSV:
+        return print_csv(program_to_csv(&priced->program), err);
+    case FORMAT_TORCH_CSV:
+        return print_csv(program_to_torch_csv(&priced->program, err), err);
+    default:
+        break;
     }
     schedule_out_summary(stdout, priced, &q->pricing, &q->label);
     putchar('\n');
-    gantt_text_print(stdout, &priced->program, &priced->timeline, gantt_text_columns(stdout), gantt_text_colour(stdout));
+    gantt_text_print(stdout, &priced->program, &priced->timeline, gantt_text_columns(stdout),
+                     gantt_text_colour(stdout));
     return EXIT_ANSWERED;
 }
 
 static int write_trace(const struct arguments *a, const struct priced *priced, struct err *err)
 {
     const char *title = priced->schedule ? priced->schedule->title : a->program;
-    struct trace_options options = { .title = title, .us_per_tick = 1000 / priced->ticks_per_unit,
-                                     .stages_per_chunk = priced->stages_per_chunk };
+    struct trace_options options = {
+        .title = title, .us_per_tick = 1000 / priced->ticks_per_unit, .stages_per_chunk = priced->stages_per_chunk};
     return trace_write(a->trace, &priced->program, &priced->timeline, &priced->costs, &options, err);
 }
 
 /* Pictures are extras: not being able to draw is said, and no failure. */
 static void draw_charts(const struct arguments *a, const struct priced *priced)
 {
-    struct err warn = { 0 };
+    struct err warn = {0};
     char title[256];
     const struct program *p = &priced->program;
-    snprintf(title, sizeof title, "%s, pp %d, %d micro-batches", priced->schedule ? priced->schedule->title : a->program, p->pp, p->micro_batches);
-    struct gantt_chart options = { .title = title, .unit = "units of cost", .per_tick = 1 / priced->ticks_per_unit,
-                                   .stages_per_chunk = priced->stages_per_chunk, .costs = &priced->costs };
+    snprintf(title, sizeof title, "%s, pp %d, %d micro-batches",
+             priced->schedule ? priced->schedule->title : a->program, p->pp, p->micro_batches);
+    struct gantt_chart options = {.title = title,
+                                  .unit = "units of cost",
+                                  .per_tick = 1 / priced->ticks_per_unit,
+                                  .stages_per_chunk = priced->stages_per_chunk,
+                                  .costs = &priced->costs};
     if (a->chart)
         gantt_chart_draw(a->chart, p, &priced->timeline, &options, &warn);
     if (a->memory_chart)
@@ -207,9 +237,9 @@ static void draw_charts(const struct arguments *a, const struct priced *priced)
 
 int cmd_schedule(int argc, char **argv)
 {
-    struct arguments a = { 0 };
-    struct err err = { 0 };
-    struct arena arena = { 0 };
+    struct arguments a = {0};
+    struct err err = {0};
+    struct arena arena = {0};
     struct asked q;
     struct priced priced;
     bool help = false;

@@ -9,10 +9,10 @@
 #include "sim/program.h"
 #include "sim/timeline.h"
 
-const char *const engine_slot_names[] = { "sum", "half", "max", "comm", NULL };
+const char *const engine_slot_names[] = {"sum", "half", "max", "comm", NULL};
 
 /* The clock stays below 2^62 ps (53 days): every duration is at most 2^60 and the loop stops past the limit. */
-#define CLOCK_LIMIT_PS (INT64_C(1) << 62)
+#define CLOCK_LIMIT_PS    (INT64_C(1) << 62)
 #define DURATION_LIMIT_PS (INT64_C(1) << 60)
 
 enum { NOT_WAITING = -1 };
@@ -22,19 +22,19 @@ enum { NOT_WAITING = -1 };
 struct engine {
     const struct program *program;
     const struct engine_costs *costs;
-    int micro_batches; /* of a direction */
-    int64_t n_slots;   /* of one kind */
-    int64_t *arrival;  /* [2 * n_slots] */
-    int64_t *waits_for; /* [pp] index into arrival, or NOT_WAITING */
-    int *at;            /* [pp] next index */
-    int64_t *free_ps;   /* [pp] the rank's clock */
+    int micro_batches;     /* of a direction */
+    int64_t n_slots;       /* of one kind */
+    int64_t *arrival;      /* [2 * n_slots] */
+    int64_t *waits_for;    /* [pp] index into arrival, or NOT_WAITING */
+    int *at;               /* [pp] next index */
+    int64_t *free_ps;      /* [pp] the rank's clock */
     int64_t *stream_ps[2]; /* [pp] when the rank's sending stream is free, by kind */
-    int *work;          /* ring of runnable ranks; each is in it at most once */
+    int *work;             /* ring of runnable ranks; each is in it at most once */
     int work_head, work_count;
-    int64_t *duration[OP_F_BW];  /* [kind][stage] */
+    int64_t *duration[OP_F_BW];                 /* [kind][stage] */
     int64_t *alloc_bytes, *free_bytes[OP_F_BW]; /* by stage */
-    int64_t *mem_bytes;          /* [pp] */
-    int *in_flight, *in_flight_b; /* [pp] */
+    int64_t *mem_bytes;                         /* [pp] */
+    int *in_flight, *in_flight_b;               /* [pp] */
     struct timeline *timeline;
     int iteration;
 };
@@ -118,7 +118,7 @@ static void set_up_timeline(struct engine *e, struct arena *arena)
     const struct program *p = e->program;
     struct timeline *t = e->timeline;
     int iterations = e->costs->iterations > 0 ? e->costs->iterations : 1;
-    *t = (struct timeline){ .ranks = p->pp, .iterations = iterations };
+    *t = (struct timeline){.ranks = p->pp, .iterations = iterations};
     t->rank = arena_array(arena, (size_t)p->pp, sizeof *t->rank);
     t->optimizer_start_ps = arena_array(arena, (size_t)p->pp * (size_t)iterations, sizeof(int64_t));
     if (!e->costs->record)
@@ -161,7 +161,8 @@ static int64_t boundary_ps(const struct engine *e, const int64_t *values, unsign
     return values[direction == 0 ? boundary : e->program->pp - 2 - boundary];
 }
 
-/* The output of an op that ended at end_ps goes to stage `to` (a neighbour of `from`). Returns when the sender goes on. */
+/* The output of an op that ended at end_ps goes to stage `to` (a neighbour of `from`). Returns when the sender goes
+ * on. */
 static inline int64_t deliver(struct engine *e, int rank, int backward, unsigned direction, int from, int to,
                               unsigned micro_batch, int64_t end_ps)
 {
@@ -244,9 +245,16 @@ struct visit {
 static void visit_begin(const struct engine *e, int rank, struct visit *v)
 {
     const struct timeline_rank *t = &e->timeline->rank[rank];
-    *v = (struct visit){ .rank = rank, .now_ps = e->free_ps[rank], .busy_ps = t->busy_ps, .bytes = e->mem_bytes[rank],
-                         .peak_bytes = t->peak_bytes, .held = e->in_flight[rank], .held_b = e->in_flight_b[rank],
-                         .peak_held = t->peak_in_flight, .peak_held_b = t->peak_in_flight_b, .in_flight_ps = t->in_flight_ps };
+    *v = (struct visit){.rank = rank,
+                        .now_ps = e->free_ps[rank],
+                        .busy_ps = t->busy_ps,
+                        .bytes = e->mem_bytes[rank],
+                        .peak_bytes = t->peak_bytes,
+                        .held = e->in_flight[rank],
+                        .held_b = e->in_flight_b[rank],
+                        .peak_held = t->peak_in_flight,
+                        .peak_held_b = t->peak_in_flight_b,
+                        .in_flight_ps = t->in_flight_ps};
 }
 
 static void visit_end(struct engine *e, const struct visit *v)
@@ -343,8 +351,9 @@ static inline bool run_op(struct engine *e, struct visit *v, const struct op *op
     }
     if (kind == OP_F_BW)
         return run_overlap(e, v, op);
-    if (kind == OP_F ? !arrived(e, v, forward_input(e, op), &start_ps)
-                     : kind != OP_W && !arrived(e, v, backward_input(e, op->direction, op->stage, op->micro_batch), &start_ps))
+    if (kind == OP_F
+            ? !arrived(e, v, forward_input(e, op), &start_ps)
+            : kind != OP_W && !arrived(e, v, backward_input(e, op->direction, op->stage, op->micro_batch), &start_ps))
         return false;
     int64_t end_ps = start_ps + e->duration[kind][op->stage];
     v->busy_ps += end_ps - start_ps;
@@ -381,7 +390,7 @@ static int run_iteration(struct engine *e, struct err *err)
     e->work_head = e->work_count = 0;
     for (int r = 0; r < p->pp; r++) {
         struct timeline_rank *t = &e->timeline->rank[r];
-        *t = (struct timeline_rank){ .start_ps = e->free_ps[r], .end_ps = -1 };
+        *t = (struct timeline_rank){.start_ps = e->free_ps[r], .end_ps = -1};
         e->at[r] = 0;
         e->waits_for[r] = NOT_WAITING;
         push_work(e, r);
@@ -432,12 +441,12 @@ static void step_optimizer(struct engine *e)
     }
 }
 
-int engine_run(const struct program *program, const struct engine_costs *costs, struct arena *arena, struct timeline *ret,
-               struct err *err)
+int engine_run(const struct program *program, const struct engine_costs *costs, struct arena *arena,
+               struct timeline *ret, struct err *err)
 {
     assert(costs->forward_ps && costs->backward_ps && costs->wgrad_ps);
     struct timeline timeline;
-    struct engine e = { .program = program, .costs = costs, .timeline = &timeline };
+    struct engine e = {.program = program, .costs = costs, .timeline = &timeline};
     if (check_costs(program, costs, err) < 0)
         return -1;
     set_up_timeline(&e, arena);

@@ -34,7 +34,7 @@ extern const char *const engine_slot_names[]; /* "sum", "half", "max", "comm", N
 enum engine_sync {
     SYNC_BARRIER, /* the optimizer waits for all ranks (global gradient norm) */
     SYNC_NONE,    /* every rank steps at once: the period is the span, not the makespan */
-    SYNC_CHAIN,   /* post-validation (Qi et al. 2024, section 4): rank r steps when rank r-1's partial norm has arrived */
+    SYNC_CHAIN, /* post-validation (Qi et al. 2024, section 4): rank r steps when rank r-1's partial norm has arrived */
 };
 
 struct engine_costs {
@@ -48,7 +48,7 @@ struct engine_costs {
     const int64_t *p2p_occupancy_ps;
     bool blocking_sends; /* the sender computes nothing until its message has arrived */
     enum engine_slot slot;
-    const int64_t *slot_ps;                            /* by stage of the forward half; not NULL = the slot lasts this long */
+    const int64_t *slot_ps; /* by stage of the forward half; not NULL = the slot lasts this long */
     const int64_t *forward_comm_ps, *backward_comm_ps; /* for SLOT_COMM: the communication inside F and BW; NULL = 0 */
     /* Bytes that F of stage s allocates and, of these, what B frees (W frees the rest); NULL = 0. */
     const int64_t *act_bytes, *act_b_bytes;
@@ -61,8 +61,8 @@ struct engine_costs {
 };
 
 /* 0, or -1 with a sentence: durations negative or the clock would overflow, or the program deadlocks. */
-int engine_run(const struct program *program, const struct engine_costs *costs, struct arena *arena, struct timeline *ret,
-               struct err *err);
+int engine_run(const struct program *program, const struct engine_costs *costs, struct arena *arena,
+               struct timeline *ret, struct err *err);
 
 /* Seconds to the engine's clock, rounded to nearest. */
 int64_t engine_ps(double seconds);

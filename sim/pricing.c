@@ -15,12 +15,12 @@ static const double cost_max = 1e15;
 
 void pricing_defaults(struct pricing *pricing)
 {
-    *pricing = (struct pricing){ .cost = { 1, 1, 1 }, .slot = SLOT_SUM };
+    *pricing = (struct pricing){.cost = {1, 1, 1}, .slot = SLOT_SUM};
 }
 
 /* ---- --cost ---- */
 
-static const char *const cost_keys[] = { "F", "B", "W", "comm", "overlap", NULL };
+static const char *const cost_keys[] = {"F", "B", "W", "comm", "overlap", NULL};
 enum { KEY_COMM = 3, KEY_OVERLAP = 4 };
 
 static int parse_pair(const char *key, const char *value, struct pricing *pricing, struct err *err)
@@ -148,8 +148,8 @@ static double choose_ticks(double total_units)
 }
 
 /* Fills costs for a pipeline of `stages` stages on pp ranks. */
-static int set_costs(const struct pricing *pricing, int pp, int stages, int micro_batches, struct arena *arena, struct priced *ret,
-                     struct err *err)
+static int set_costs(const struct pricing *pricing, int pp, int stages, int micro_batches, struct arena *arena,
+                     struct priced *ret, struct err *err)
 {
     if (pricing->stage_cost[0] && pricing->n_stage_costs != stages)
         return err_add(err, "stage costs '%s': %d stages, but the program has %d", pricing->stage_cost_file,
@@ -159,32 +159,40 @@ static int set_costs(const struct pricing *pricing, int pp, int stages, int micr
         for (int s = 0; s < stages; s++)
             total += pricing->stage_cost[k] ? pricing->stage_cost[k][s] : pricing->cost[k] * share;
     int iterations = pricing->iterations > 0 ? pricing->iterations : 1;
-    ret->ticks_per_unit = choose_ticks(2 * ((total + stages * (2.0 * pricing->comm + pricing->slot_cost)) * micro_batches + 1) * iterations);
+    ret->ticks_per_unit = choose_ticks(
+        2 * ((total + stages * (2.0 * pricing->comm + pricing->slot_cost)) * micro_batches + 1) * iterations);
     int64_t *ticks[5];
     for (int k = 0; k < 5; k++)
         ticks[k] = arena_array(arena, (size_t)stages, sizeof(int64_t));
     for (int s = 0; s < stages; s++) {
         for (int k = 0; k < 3; k++)
-            ticks[k][s] = (int64_t)llround((pricing->stage_cost[k] ? pricing->stage_cost[k][s] : pricing->cost[k] * share) * ret->ticks_per_unit);
+            ticks[k][s] = (int64_t)llround(
+                (pricing->stage_cost[k] ? pricing->stage_cost[k][s] : pricing->cost[k] * share) * ret->ticks_per_unit);
         ticks[3][s] = (int64_t)llround(pricing->comm * ret->ticks_per_unit);
         ticks[4][s] = (int64_t)llround(pricing->slot_cost * share * ret->ticks_per_unit);
     }
-    ret->costs = (struct engine_costs){ .forward_ps = ticks[0], .backward_ps = ticks[1], .wgrad_ps = ticks[2], .p2p_ps = ticks[3],
-                                        .blocking_sends = pricing->blocking_sends, .slot = pricing->slot,
-                                        .slot_ps = pricing->slot_cost > 0 ? ticks[4] : NULL,
-                                        .iterations = pricing->iterations, .sync = pricing->sync };
+    ret->costs = (struct engine_costs){.forward_ps = ticks[0],
+                                       .backward_ps = ticks[1],
+                                       .wgrad_ps = ticks[2],
+                                       .p2p_ps = ticks[3],
+                                       .blocking_sends = pricing->blocking_sends,
+                                       .slot = pricing->slot,
+                                       .slot_ps = pricing->slot_cost > 0 ? ticks[4] : NULL,
+                                       .iterations = pricing->iterations,
+                                       .sync = pricing->sync};
     ret->stages_per_chunk = share;
     return 0;
 }
 
-int pricing_schedule(const struct pricing *pricing, enum plan_schedule schedule, const struct schedule_request *request, bool record,
-                     struct arena *arena, struct priced *ret, struct err *err)
+int pricing_schedule(const struct pricing *pricing, enum plan_schedule schedule, const struct schedule_request *request,
+                     bool record, struct arena *arena, struct priced *ret, struct err *err)
 {
     const struct schedule *s = schedule_of(schedule);
-    struct priced priced = { .schedule = s };
+    struct priced priced = {.schedule = s};
     if (schedule_validate(schedule, request, err) < 0)
         return -1;
-    int vp = request->vp ? request->vp : s->vp_default, stages = s->placement == PLACEMENT_BIDIR ? request->pp : request->pp * vp;
+    int vp = request->vp ? request->vp : s->vp_default,
+        stages = s->placement == PLACEMENT_BIDIR ? request->pp : request->pp * vp;
     if (set_costs(pricing, request->pp, stages, request->micro_batches, arena, &priced, err) < 0)
         return -1;
     struct schedule_request with_costs = *request;
@@ -203,7 +211,7 @@ int pricing_schedule(const struct pricing *pricing, enum plan_schedule schedule,
 int pricing_program(const struct pricing *pricing, const struct program *program, bool record, struct arena *arena,
                     struct priced *ret, struct err *err)
 {
-    struct priced priced = { .program = *program };
+    struct priced priced = {.program = *program};
     if (set_costs(pricing, program->pp, program->stages, program->micro_batches, arena, &priced, err) < 0)
         return -1;
     priced.costs.record = record;

@@ -49,12 +49,15 @@ const char *pricing_overlap(const struct pricing *pricing, char *buffer, size_t 
 /* CSV "stage,F,B,W", one line per stage. */
 int pricing_load_stage_costs(const char *path, struct arena *arena, struct pricing *pricing, struct err *err);
 
-int pricing_schedule(const struct pricing *pricing, enum plan_schedule schedule, const struct schedule_request *request, bool record,
-                     struct arena *arena, struct priced *ret, struct err *err);
+int pricing_schedule(const struct pricing *pricing, enum plan_schedule schedule, const struct schedule_request *request,
+                     bool record, struct arena *arena, struct priced *ret, struct err *err);
 int pricing_program(const struct pricing *pricing, const struct program *program, bool record, struct arena *arena,
                     struct priced *ret, struct err *err);
 
-static inline double priced_units(const struct priced *priced, int64_t ticks) { return (double)ticks / priced->ticks_per_unit; }
+static inline double priced_units(const struct priced *priced, int64_t ticks)
+{
+    return (double)ticks / priced->ticks_per_unit;
+}
 /* Largest number of activations that a rank holds, in whole stages. */
 double priced_peak_activations(const struct priced *priced);
 

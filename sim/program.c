@@ -7,9 +7,9 @@
 #include "cost/base/arena.h"
 #include "cost/base/err.h"
 
-const char *const op_kind_names[] = { "F",      "B",      "W",       "BW",      "F&BW",        "SEND_F", "RECV_F",
-                                      "SEND_B", "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD", "IDLE",   NULL };
-const char *const placement_names[] = { "loop", "v", "bidir", "free", NULL };
+const char *const op_kind_names[] = {"F",      "B",      "W",       "BW",      "F&BW",        "SEND_F", "RECV_F",
+                                     "SEND_B", "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD", "IDLE",   NULL};
+const char *const placement_names[] = {"loop", "v", "bidir", "free", NULL};
 
 static_assert(sizeof(struct op) == 16, "an op is 16 bytes");
 static_assert(sizeof op_kind_names / sizeof *op_kind_names == OP_KINDS + 1, "one name per kind");
@@ -52,8 +52,12 @@ int program_init(struct program *program, struct arena *arena, enum placement pl
     int64_t n_stages = placement == PLACEMENT_FREE ? stages : placement == PLACEMENT_BIDIR ? pp : (int64_t)pp * vp;
     if (check_sizes(pp, vp, n_stages, micro_batches, ops_per_rank, err) < 0)
         return -1;
-    *program = (struct program){ .placement = placement, .pp = pp, .stages = (int)n_stages, .chunks = vp,
-                                 .micro_batches = micro_batches, .directions = 1 };
+    *program = (struct program){.placement = placement,
+                                .pp = pp,
+                                .stages = (int)n_stages,
+                                .chunks = vp,
+                                .micro_batches = micro_batches,
+                                .directions = 1};
     if (placement == PLACEMENT_BIDIR) {
         program->directions = 2;
         program->chunks = 2;
@@ -111,7 +115,8 @@ void program_strip(struct program *program)
 
 bool program_equal(const struct program *a, const struct program *b)
 {
-    if (a->pp != b->pp || a->stages != b->stages || a->directions != b->directions || a->micro_batches != b->micro_batches)
+    if (a->pp != b->pp || a->stages != b->stages || a->directions != b->directions ||
+        a->micro_batches != b->micro_batches)
         return false;
     size_t entries = (size_t)a->stages * (size_t)a->directions;
     if (memcmp(a->stage_rank, b->stage_rank, entries * sizeof *a->stage_rank) != 0)
@@ -122,8 +127,8 @@ bool program_equal(const struct program *a, const struct program *b)
     return true;
 }
 
-static int format_half(const struct program *program, const char *kind, int direction, unsigned stage, unsigned micro_batch,
-                       char *buffer, size_t size)
+static int format_half(const struct program *program, const char *kind, int direction, unsigned stage,
+                       unsigned micro_batch, char *buffer, size_t size)
 {
     if (program->directions > 1)
         return snprintf(buffer, size, "%s mb %u stage %u dir %d", kind, micro_batch, stage, direction);
@@ -137,7 +142,8 @@ const char *op_format(const struct program *program, const struct op *op, char *
         int n = format_half(program, "F", op->direction, op->stage, op->micro_batch, buffer, size);
         if (n >= 0 && (size_t)n + 3 < size) {
             memcpy(buffer + n, " & ", 4);
-            format_half(program, "BW", op->direction2, op->stage2, op->micro_batch2, buffer + n + 3, size - (size_t)n - 3);
+            format_half(program, "BW", op->direction2, op->stage2, op->micro_batch2, buffer + n + 3,
+                        size - (size_t)n - 3);
         }
     } else if (op->kind == OP_IDLE) {
         snprintf(buffer, size, "%s", kind);
@@ -172,7 +178,8 @@ static int refuse(const struct checker *c, const char *reason)
 {
     char text[96];
     const struct op *op = &c->program->ops[c->rank][c->index];
-    return err_add(c->err, "rank %d, index %d: %s: %s", c->rank, c->index, op_format(c->program, op, text, sizeof text), reason);
+    return err_add(c->err, "rank %d, index %d: %s: %s", c->rank, c->index, op_format(c->program, op, text, sizeof text),
+                   reason);
 }
 
 static int refuse_range(const struct checker *c, const char *what, int64_t value, int64_t n)
@@ -240,11 +247,16 @@ static int check_wgrad(const struct checker *c, const struct op *op)
 
 static int check_message(const struct checker *c, const struct op *op)
 {
-    static const struct { uint8_t bit; int peer; uint8_t after, before; const char *wrong; } rules[] = {
-        [OP_SEND_F] = { SEEN_SEND_F, +1, SEEN_F, 0, "sent before its F" },
-        [OP_RECV_F] = { SEEN_RECV_F, -1, 0, SEEN_F, "received after its F" },
-        [OP_SEND_B] = { SEEN_SEND_B, -1, SEEN_B, 0, "sent before its B" },
-        [OP_RECV_B] = { SEEN_RECV_B, +1, 0, SEEN_B, "received after its B" },
+    static const struct {
+        uint8_t bit;
+        int peer;
+        uint8_t after, before;
+        const char *wrong;
+    } rules[] = {
+        [OP_SEND_F] = {SEEN_SEND_F, +1, SEEN_F, 0, "sent before its F"},
+        [OP_RECV_F] = {SEEN_RECV_F, -1, 0, SEEN_F, "received after its F"},
+        [OP_SEND_B] = {SEEN_SEND_B, -1, SEEN_B, 0, "sent before its B"},
+        [OP_RECV_B] = {SEEN_RECV_B, +1, 0, SEEN_B, "received after its B"},
     };
     const struct program *p = c->program;
     if (check_place(c, op->direction, op->stage, op->micro_batch) < 0)
@@ -266,19 +278,32 @@ static int check_message(const struct checker *c, const struct op *op)
 static int check_op(const struct checker *c, const struct op *op)
 {
     switch (op->kind) {
-    case OP_F: return check_forward(c, op->direction, op->stage, op->micro_batch);
-    case OP_B: return check_backward(c, op->direction, op->stage, op->micro_batch, false);
-    case OP_BW: return check_backward(c, op->direction, op->stage, op->micro_batch, true);
-    case OP_W: return check_wgrad(c, op);
+    case OP_F:
+        return check_forward(c, op->direction, op->stage, op->micro_batch);
+    case OP_B:
+        return check_backward(c, op->direction, op->stage, op->micro_batch, false);
+    case OP_BW:
+        return check_backward(c, op->direction, op->stage, op->micro_batch, true);
+    case OP_W:
+        return check_wgrad(c, op);
     case OP_F_BW:
         /* Both halves run at once: the backward must not need this very forward. */
         if (check_backward(c, op->direction2, op->stage2, op->micro_batch2, true) < 0)
             return -1;
         return check_forward(c, op->direction, op->stage, op->micro_batch);
-    case OP_SEND_F: case OP_RECV_F: case OP_SEND_B: case OP_RECV_B: return check_message(c, op);
-    case OP_UNSHARD: case OP_RESHARD: case OP_REDUCE_GRAD: return check_place(c, op->direction, op->stage, 0);
-    case OP_IDLE: return 0;
-    default: return refuse(c, "unknown op");
+    case OP_SEND_F:
+    case OP_RECV_F:
+    case OP_SEND_B:
+    case OP_RECV_B:
+        return check_message(c, op);
+    case OP_UNSHARD:
+    case OP_RESHARD:
+    case OP_REDUCE_GRAD:
+        return check_place(c, op->direction, op->stage, 0);
+    case OP_IDLE:
+        return 0;
+    default:
+        return refuse(c, "unknown op");
     }
 }
 
@@ -304,7 +329,7 @@ static uint8_t needed_bits(const struct checker *c, int direction, int stage)
 
 static int check_complete(const struct checker *c)
 {
-    static const char *const names[] = { "F", "B", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B" };
+    static const char *const names[] = {"F", "B", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B"};
     for (int d = 0; d < c->program->directions; d++)
         for (int s = 0; s < c->program->stages; s++) {
             uint8_t needed = needed_bits(c, d, s);
@@ -390,7 +415,7 @@ static int name_cycle(const struct dry_run *d, int rank, bool *visited, struct e
 static int check_deadlock(struct checker *c, struct arena *arena)
 {
     const struct program *p = c->program;
-    struct dry_run d = { .c = c, .at = arena_array(arena, (size_t)p->pp, sizeof *d.at) };
+    struct dry_run d = {.c = c, .at = arena_array(arena, (size_t)p->pp, sizeof *d.at)};
     int rank;
     struct op need;
     for (bool moved = true; moved;) {
@@ -421,9 +446,11 @@ int program_check(const struct program *program, struct err *err)
     if (program->micro_batches % program->directions != 0)
         return err_add(err, "%d micro-batches do not split evenly over %d directions", program->micro_batches,
                        program->directions);
-    struct arena arena = { 0 };
-    struct checker c = { .program = program, .micro_batches = program_direction_micro_batches(program),
-                         .comms = has_comms(program), .err = err };
+    struct arena arena = {0};
+    struct checker c = {.program = program,
+                        .micro_batches = program_direction_micro_batches(program),
+                        .comms = has_comms(program),
+                        .err = err};
     size_t slots = (size_t)program->stages * (size_t)program->directions * (size_t)c.micro_batches;
     c.seen = arena_array(&arena, slots, 1);
     int result = 0;

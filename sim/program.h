@@ -26,10 +26,20 @@ struct arena;
 struct err;
 
 enum op_kind {
-    OP_F, OP_B, OP_W, OP_BW, OP_F_BW,
+    OP_F,
+    OP_B,
+    OP_W,
+    OP_BW,
+    OP_F_BW,
     /* Communication and bookkeeping as PyTorch's compute_comms programs spell it out. They take no time of the
      * compute stream: sends and receives are posted and awaited by the compute op that needs them. */
-    OP_SEND_F, OP_RECV_F, OP_SEND_B, OP_RECV_B, OP_UNSHARD, OP_RESHARD, OP_REDUCE_GRAD,
+    OP_SEND_F,
+    OP_RECV_F,
+    OP_SEND_B,
+    OP_RECV_B,
+    OP_UNSHARD,
+    OP_RESHARD,
+    OP_REDUCE_GRAD,
     OP_IDLE, /* an empty cell of a time-step table */
     OP_KINDS
 };
@@ -56,11 +66,11 @@ enum {
 
 struct program {
     enum placement placement;
-    int pp;            /* ranks */
-    int stages;        /* of one direction */
-    int directions;    /* 1, or 2 for bidir */
-    int chunks;        /* modules per rank (the most that any rank holds) */
-    int micro_batches; /* of all directions together */
+    int pp;                /* ranks */
+    int stages;            /* of one direction */
+    int directions;        /* 1, or 2 for bidir */
+    int chunks;            /* modules per rank (the most that any rank holds) */
+    int micro_batches;     /* of all directions together */
     uint16_t *stage_rank;  /* [direction * stages + stage] */
     uint16_t *stage_chunk; /* the same index: module number on that rank */
     int *n_ops;            /* [pp] */
@@ -84,12 +94,17 @@ void program_push(struct program *program, int rank, struct op op);
 
 static inline struct op op_plain(enum op_kind kind, int direction, int stage, int micro_batch)
 {
-    struct op op = { .kind = (uint8_t)kind, .direction = (uint8_t)direction, .stage = (uint16_t)stage,
-                     .micro_batch = (uint32_t)micro_batch };
+    struct op op = {.kind = (uint8_t)kind,
+                    .direction = (uint8_t)direction,
+                    .stage = (uint16_t)stage,
+                    .micro_batch = (uint32_t)micro_batch};
     return op;
 }
 struct op op_overlap(struct op forward, struct op backward); /* backward: a BW */
-static inline bool op_is_compute(const struct op *op) { return op->kind <= OP_F_BW; }
+static inline bool op_is_compute(const struct op *op)
+{
+    return op->kind <= OP_F_BW;
+}
 
 int64_t program_count_ops(const struct program *program); /* compute ops of all ranks */
 /* Drops everything but compute ops, in place. */

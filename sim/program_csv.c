@@ -35,7 +35,8 @@ struct reader {
 static int fail(const struct reader *r, int line, const char *what, const char *from, size_t length)
 {
     if (from)
-        return err_add(r->err, "program '%s': line %d: %s: '%.*s'", r->file, line, what, length < 60 ? (int)length : 60, from);
+        return err_add(r->err, "program '%s': line %d: %s: '%.*s'", r->file, line, what, length < 60 ? (int)length : 60,
+                       from);
     return err_add(r->err, "program '%s': line %d: %s", r->file, line, what);
 }
 
@@ -84,7 +85,7 @@ static struct row *new_row(struct reader *r)
         r->max_rows = max;
     }
     struct row *row = &r->rows[r->n_rows++];
-    *row = (struct row){ .line = r->line, .chunk = -1, .chunk2 = -1 };
+    *row = (struct row){.line = r->line, .chunk = -1, .chunk2 = -1};
     return row;
 }
 
@@ -105,7 +106,7 @@ static int split_cells(const struct reader *r, const char *line, size_t length, 
         const char *comma = memchr(at, ',', (size_t)(end - at));
         if (n == COLUMNS)
             return fail(r, r->line, "more than 11 columns", line, length);
-        cells[n] = (struct cell){ at, (size_t)((comma ? comma : end) - at) };
+        cells[n] = (struct cell){at, (size_t)((comma ? comma : end) - at)};
         if (!comma)
             break;
         at = comma + 1;
@@ -153,7 +154,8 @@ static int read_our_row(struct reader *r, const char *line, size_t length, int *
 {
     struct cell cells[COLUMNS];
     int64_t rank, index;
-    if (split_cells(r, line, length, cells) < 0 || cell_number(r, &cells[0], "rank", PROGRAM_RANKS_MAX - 1, &rank) < 0 ||
+    if (split_cells(r, line, length, cells) < 0 ||
+        cell_number(r, &cells[0], "rank", PROGRAM_RANKS_MAX - 1, &rank) < 0 ||
         cell_number(r, &cells[1], "index", PROGRAM_OPS_MAX, &index) < 0)
         return -1;
     if (index != counts[rank]++) {
@@ -199,12 +201,23 @@ static int read_ours(struct reader *r)
 
 /* ---- PyTorch's CSV ---- */
 
-static const struct { const char *word; enum op_kind kind; bool micro_batch; } torch_types[] = {
+static const struct {
+    const char *word;
+    enum op_kind kind;
+    bool micro_batch;
+} torch_types[] = {
     /* longer words before their own beginnings */
-    { "RECV_F", OP_RECV_F, true },   { "RECV_B", OP_RECV_B, true },      { "SEND_F", OP_SEND_F, true },
-    { "SEND_B", OP_SEND_B, true },   { "UNSHARD", OP_UNSHARD, false },   { "RESHARD", OP_RESHARD, false },
-    { "REDUCE_GRAD", OP_REDUCE_GRAD, false }, { "F", OP_F, true },       { "I", OP_B, true },
-    { "W", OP_W, true },             { "B", OP_BW, true },
+    {"RECV_F", OP_RECV_F, true},
+    {"RECV_B", OP_RECV_B, true},
+    {"SEND_F", OP_SEND_F, true},
+    {"SEND_B", OP_SEND_B, true},
+    {"UNSHARD", OP_UNSHARD, false},
+    {"RESHARD", OP_RESHARD, false},
+    {"REDUCE_GRAD", OP_REDUCE_GRAD, false},
+    {"F", OP_F, true},
+    {"I", OP_B, true},
+    {"W", OP_W, true},
+    {"B", OP_BW, true},
 };
 
 static int torch_action(const struct reader *r, const char *at, const char *end, struct op *ret)
@@ -259,7 +272,8 @@ static int read_torch(struct reader *r)
                 return -1;
             row->rank = rank;
             row->op.kind = OP_IDLE;
-            if (at < stop && (*at == '(' ? torch_overlap(r, at, stop, &row->op) : torch_action(r, at, stop, &row->op)) < 0)
+            if (at < stop &&
+                (*at == '(' ? torch_overlap(r, at, stop, &row->op) : torch_action(r, at, stop, &row->op)) < 0)
                 return -1;
             if (!comma)
                 break;
@@ -275,11 +289,14 @@ struct shape {
     int n_ops[PROGRAM_RANKS_MAX];
 };
 
-static int larger(int a, int b) { return a > b ? a : b; }
+static int larger(int a, int b)
+{
+    return a > b ? a : b;
+}
 
 static struct shape measure(const struct reader *r)
 {
-    struct shape shape = { 0 };
+    struct shape shape = {0};
     for (size_t i = 0; i < r->n_rows; i++) {
         const struct row *row = &r->rows[i];
         shape.n_ops[row->rank]++;
@@ -297,7 +314,8 @@ static struct shape measure(const struct reader *r)
 enum { UNSEEN = UINT16_MAX };
 
 /* Notes that (direction, stage) lives on the row's rank, as module `chunk` of it. */
-static int place(const struct reader *r, struct program *program, const struct row *row, int direction, int stage, int chunk)
+static int place(const struct reader *r, struct program *program, const struct row *row, int direction, int stage,
+                 int chunk)
 {
     size_t i = (size_t)direction * (size_t)program->stages + (size_t)stage;
     if (program->stage_rank[i] == UNSEEN) {
@@ -305,7 +323,8 @@ static int place(const struct reader *r, struct program *program, const struct r
         program->stage_chunk[i] = chunk < 0 ? UNSEEN : (uint16_t)chunk;
     }
     char text[96];
-    snprintf(text, sizeof text, "stage %d is on rank %d here and on rank %d before", stage, row->rank, program->stage_rank[i]);
+    snprintf(text, sizeof text, "stage %d is on rank %d here and on rank %d before", stage, row->rank,
+             program->stage_rank[i]);
     if (program->stage_rank[i] != row->rank)
         return fail(r, row->line, text, NULL, 0);
     snprintf(text, sizeof text, "stage %d is chunk %d here and chunk %d before", stage, chunk, program->stage_chunk[i]);
@@ -349,7 +368,8 @@ static void number_chunks(struct program *program, int *next)
 static enum placement recognize(const struct program *program)
 {
     int pp = program->pp;
-    bool loop = program->directions == 1 && program->stages % pp == 0, v = program->directions == 1 && program->stages == 2 * pp;
+    bool loop = program->directions == 1 && program->stages % pp == 0,
+         v = program->directions == 1 && program->stages == 2 * pp;
     bool bidir = program->directions == 2 && program->stages == pp;
     for (int s = 0; s < program->stages; s++) {
         int rank = program->stage_rank[s];
@@ -365,8 +385,8 @@ static int allocate(const struct reader *r, const struct shape *shape, struct pr
 {
     int64_t stages = (int64_t)shape->stages * shape->directions, pairs = stages * shape->micro_batches;
     if (pairs > (1 << 20) && pairs > (int64_t)r->n_rows) /* program_check would name one, but needs room for all */
-        return err_add(r->err, "program '%s': %zu ops cannot be all of %lld stages x %d micro-batches", r->file, r->n_rows,
-                       (long long)stages, shape->micro_batches);
+        return err_add(r->err, "program '%s': %zu ops cannot be all of %lld stages x %d micro-batches", r->file,
+                       r->n_rows, (long long)stages, shape->micro_batches);
     if (program_init(ret, r->arena, PLACEMENT_FREE, shape->ranks, 1, (int)stages, shape->micro_batches, 0, r->err) < 0)
         return -1;
     for (int rank = 0; rank < shape->ranks; rank++) {
@@ -408,9 +428,10 @@ static bool is_ours(const char *text, size_t length)
     return length > 0 && (text[0] == '#' || (length >= 4 && memcmp(text, "rank", 4) == 0));
 }
 
-int program_parse(const char *text, size_t length, const char *file, struct arena *arena, struct program *ret, struct err *err)
+int program_parse(const char *text, size_t length, const char *file, struct arena *arena, struct program *ret,
+                  struct err *err)
 {
-    struct reader r = { .file = file, .at = text, .end = text + length, .arena = arena, .err = err };
+    struct reader r = {.file = file, .at = text, .end = text + length, .arena = arena, .err = err};
     int result = is_ours(text, length) ? read_ours(&r) : read_torch(&r);
     if (result == 0)
         result = build(&r, ret);

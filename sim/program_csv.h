@@ -17,7 +17,8 @@ struct program;
 /* Reads a file ("-" = standard input) of either kind; what it is shows in its first line. */
 int program_load(const char *path, struct arena *arena, struct program *ret, struct err *err);
 /* The same of text; `file` is for messages. */
-int program_parse(const char *text, size_t length, const char *file, struct arena *arena, struct program *ret, struct err *err);
+int program_parse(const char *text, size_t length, const char *file, struct arena *arena, struct program *ret,
+                  struct err *err);
 
 /* malloc'd text, caller frees; NULL when out of memory. program_to_csv leaves out what is not a compute op. */
 char *program_to_csv(const struct program *program);

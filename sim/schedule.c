@@ -55,7 +55,8 @@ static int check(const struct schedule *s, const struct schedule_request *reques
     return s->validate ? s->validate(request, err) : 0;
 }
 
-static int resolve(const struct schedule *s, const struct schedule_request *request, struct schedule_request *ret, struct err *err)
+static int resolve(const struct schedule *s, const struct schedule_request *request, struct schedule_request *ret,
+                   struct err *err)
 {
     int before = err ? err->count : 0;
     *ret = *request;
@@ -94,8 +95,8 @@ static double lower_bound_s(const struct schedule *s, int pp, int vp, int micro_
     return schedule_larger_s(work_s + fill_s, chain_s);
 }
 
-double schedule_makespan_s(enum plan_schedule schedule, int pp, int vp, int micro_batches, const struct schedule_times *times,
-                           bool *ret_exact)
+double schedule_makespan_s(enum plan_schedule schedule, int pp, int vp, int micro_batches,
+                           const struct schedule_times *times, bool *ret_exact)
 {
     const struct schedule *s = schedule_of(schedule);
     vp = vp ? vp : s->vp_default;

@@ -45,7 +45,7 @@ struct schedule {
     const char *name;  /* contract.md's word */
     const char *title; /* in the words people use */
     const char *cite;
-    const char *const *variants; /* NULL-terminated names of other published forms, [0] the usual one; NULL = one form */
+    const char *const *variants; /* names of published forms, NULL-terminated, [0] the usual one; NULL = one form */
     enum placement placement;
     int vp_min, vp_max, vp_default;
     bool splits_w;     /* B and W are apart somewhere */
@@ -57,7 +57,8 @@ struct schedule {
     int (*emit)(const struct schedule_request *request, struct arena *arena, struct program *ret, struct err *err);
     /* Closed forms; NULL = none (then schedule_makespan_s returns its lower bound). */
     double (*makespan_s)(int pp, int vp, int micro_batches, const struct schedule_times *times);
-    bool (*exact)(int pp, int micro_batches, const struct schedule_times *times); /* is makespan_s exact here? NULL = always */
+    /* Is makespan_s exact here? NULL = always. */
+    bool (*exact)(int pp, int micro_batches, const struct schedule_times *times);
     int (*in_flight)(int pp, int vp, int micro_batches, int group, int rank);
 };
 
@@ -70,17 +71,18 @@ int schedule_emit(enum plan_schedule schedule, const struct schedule_request *re
                   struct program *ret, struct err *err);
 
 /* Interleaved: the group that group = 0 stands for: the smallest G >= min(pp, micro_batches) with
- * micro_batches mod G = 0 or >= pp. It is pp where pp divides micro_batches and PyTorch's M / max(1, M/pp) where that divides. */
+ * micro_batches mod G = 0 or >= pp. It is pp where pp divides micro_batches and PyTorch's M / max(1, M/pp) where that
+ * divides. */
 int schedule_group(int pp, int micro_batches);
 
 /* Makespan of equal stages. At comm_s = 0 it is exact where *ret_exact (may be NULL) is set, else a lower bound. With
  * comm_s > 0 the schedule's own communication terms are added where they are known (good while comm_s is small beside
  * an op), and *ret_exact is false. */
-double schedule_makespan_s(enum plan_schedule schedule, int pp, int vp, int micro_batches, const struct schedule_times *times,
-                           bool *ret_exact);
-/* Peak number of (micro-batch, chunk) pairs held from the start of F to the end of W on a rank; group 0 as above. Exact,
- * but for zb-auto and zb-v-auto (not more than this with the default memory limit), and v-min with fewer micro-batches
- * than ranks (not more). */
+double schedule_makespan_s(enum plan_schedule schedule, int pp, int vp, int micro_batches,
+                           const struct schedule_times *times, bool *ret_exact);
+/* Peak number of (micro-batch, chunk) pairs held from the start of F to the end of W on a rank; group 0 as above.
+ * Exact, but for zb-auto and zb-v-auto (not more than this with the default memory limit), and v-min with fewer
+ * micro-batches than ranks (not more). */
 int schedule_in_flight(enum plan_schedule schedule, int pp, int vp, int micro_batches, int group, int rank);
 
 #endif

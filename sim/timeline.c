@@ -37,7 +37,7 @@ int64_t timeline_peak_bytes(const struct timeline *timeline, int *ret_rank)
 
 void timeline_init(struct timeline *timeline, const struct program *program, struct arena *arena)
 {
-    *timeline = (struct timeline){ .ranks = program->pp, .iterations = 1 };
+    *timeline = (struct timeline){.ranks = program->pp, .iterations = 1};
     size_t ranks = (size_t)program->pp;
     timeline->rank = arena_array(arena, ranks, sizeof *timeline->rank);
     timeline->optimizer_start_ps = arena_array(arena, ranks, sizeof(int64_t));
@@ -84,8 +84,8 @@ static void account(struct timeline_rank *rank, struct held *held, const struct 
 static void summarize_rank(struct timeline *timeline, const struct program *program, int r, const int64_t *act_bytes,
                            const int64_t *act_b_bytes)
 {
-    struct timeline_rank rank = { 0 };
-    struct held held = { 0 };
+    struct timeline_rank rank = {0};
+    struct held held = {0};
     bool first = true;
     for (int i = 0; i < program->n_ops[r]; i++) {
         const struct op *op = &program->ops[r][i];

@@ -27,11 +27,12 @@ static int validate(const struct schedule_request *request, struct err *err)
 {
     int pp = request->pp, m = request->micro_batches, bad = 0;
     if (pp % 2 != 0)
-        bad = err_add(err, "pp %d is odd, but the two directions meet between two ranks; nearest valid: %d", pp,
-                      pp + 1);
+        bad =
+            err_add(err, "pp %d is odd, but the two directions meet between two ranks; nearest valid: %d", pp, pp + 1);
     if (m % 2 != 0 || m < 2 * pp)
-        bad = err_add(err, "%d micro-batches are not possible with pp %d (an even number from 2 pp on: half of "
-                           "them in each direction); nearest valid: %d",
+        bad = err_add(err,
+                      "%d micro-batches are not possible with pp %d (an even number from 2 pp on: half of "
+                      "them in each direction); nearest valid: %d",
                       m, pp, m < 2 * pp ? 2 * pp : m + 1);
     return bad;
 }
@@ -44,9 +45,9 @@ static int emit(const struct schedule_request *request, struct arena *arena, str
     for (int r = 0; r < pp; r++) {
         int mirrored = pp - 1 - r, h = schedule_min(r, mirrored);
         bool second_half = r >= pp / 2;
-        struct dual dual = { .program = ret, .rank = r };
-        dual.module[second_half] = (struct dual_module){ .direction = 0, .stage = r };
-        dual.module[!second_half] = (struct dual_module){ .direction = 1, .stage = mirrored };
+        struct dual dual = {.program = ret, .rank = r};
+        dual.module[second_half] = (struct dual_module){.direction = 0, .stage = r};
+        dual.module[!second_half] = (struct dual_module){.direction = 1, .stage = mirrored};
         dual_emit(&dual, pp / 2, h, m / 2, arena);
     }
     return 0;
@@ -55,7 +56,8 @@ static int emit(const struct schedule_request *request, struct arena *arena, str
 static double makespan_s(int pp, int vp, int micro_batches, const struct schedule_times *t)
 {
     (void)vp;
-    double f = t->forward_s, b = t->backward_s, w = t->wgrad_s, u = schedule_unit_s(t), slot = t->slot_s > 0 ? t->slot_s : u;
+    double f = t->forward_s, b = t->backward_s, w = t->wgrad_s, u = schedule_unit_s(t),
+           slot = t->slot_s > 0 ? t->slot_s : u;
     int k = pp / 2 - 1;
     return micro_batches * u - (micro_batches - pp - 1) * (u - slot) + k * (slot - w + schedule_larger_s(0, b - w)) +
            schedule_larger_s(k * (f - b), -f);
@@ -72,7 +74,9 @@ const struct schedule schedule_dualpipe = {
     .title = "DualPipe",
     .cite = "DeepSeek-AI 2024, arXiv:2412.19437",
     .placement = PLACEMENT_BIDIR,
-    .vp_min = 1, .vp_max = 2, .vp_default = 1, /* 2: the two modules counted as chunks */
+    .vp_min = 1,
+    .vp_max = 2,
+    .vp_default = 1, /* 2: the two modules counted as chunks */
     .splits_w = true,
     .overlaps = true,
     .weight_copies = 2,

@@ -30,9 +30,9 @@ static int emit(const struct schedule_request *request, struct arena *arena, str
     if (program_init(ret, arena, PLACEMENT_V, pp, 2, 0, m, 6 * (int64_t)m, err) < 0)
         return -1;
     for (int r = 0; r < pp; r++) {
-        struct dual dual = { .program = ret, .rank = r };
-        dual.module[0] = (struct dual_module){ .direction = 0, .stage = r };
-        dual.module[1] = (struct dual_module){ .direction = 0, .stage = 2 * pp - 1 - r };
+        struct dual dual = {.program = ret, .rank = r};
+        dual.module[0] = (struct dual_module){.direction = 0, .stage = r};
+        dual.module[1] = (struct dual_module){.direction = 0, .stage = 2 * pp - 1 - r};
         dual_emit(&dual, pp, r, m, arena);
     }
     return 0;
@@ -58,7 +58,9 @@ const struct schedule schedule_dualpipe_v = {
     .title = "DualPipeV",
     .cite = "deepseek-ai/DualPipe, dualpipev.py",
     .placement = PLACEMENT_V,
-    .vp_min = 2, .vp_max = 2, .vp_default = 2,
+    .vp_min = 2,
+    .vp_max = 2,
+    .vp_default = 2,
     .splits_w = true,
     .overlaps = true,
     .weight_copies = 1,

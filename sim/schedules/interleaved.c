@@ -40,10 +40,12 @@ int schedule_check_group(const struct schedule_request *request, struct err *err
         return 0;
     int nearest = schedule_group(pp, m);
     for (int g = nearest; g <= m; g++)
-        if (group_is_valid(pp, m, g) && (g > group ? g - group : group - g) < (nearest > group ? nearest - group : group - nearest))
+        if (group_is_valid(pp, m, g) &&
+            (g > group ? g - group : group - g) < (nearest > group ? nearest - group : group - nearest))
             nearest = g;
-    return err_add(err, "a group of %d micro-batches is not possible with pp %d and %d micro-batches (the group "
-                        "must be between pp and the micro-batches, and leave a rest of 0 or at least pp); nearest valid: %d",
+    return err_add(err,
+                   "a group of %d micro-batches is not possible with pp %d and %d micro-batches (the group "
+                   "must be between pp and the micro-batches, and leave a rest of 0 or at least pp); nearest valid: %d",
                    group, pp, m, nearest);
 }
 
@@ -53,7 +55,8 @@ static int warm_up_of(int pp, int vp, int micro_batches, int group, int rank)
     return (int)(warm_up < all ? warm_up : all);
 }
 
-static void push(struct program *program, const struct schedule_request *request, int rank, int group, enum op_kind kind, int k)
+static void push(struct program *program, const struct schedule_request *request, int rank, int group,
+                 enum op_kind kind, int k)
 {
     int chunk, micro_batch;
     schedule_virtual_at(k, request->micro_batches, request->vp, group, &chunk, &micro_batch);
@@ -102,7 +105,9 @@ const struct schedule schedule_interleaved = {
     .title = "interleaved 1F1B",
     .cite = "Narayanan et al. 2021, arXiv:2104.04473",
     .placement = PLACEMENT_LOOP,
-    .vp_min = 2, .vp_max = 256, .vp_default = 2,
+    .vp_min = 2,
+    .vp_max = 256,
+    .vp_default = 2,
     .weight_copies = 1,
     .validate = schedule_check_group,
     .emit = emit,

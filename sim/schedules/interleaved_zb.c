@@ -21,7 +21,8 @@ static int warm_up_of(int pp, int vp, int micro_batches, int group, int rank)
     return (int)(warm_up < all ? warm_up : all);
 }
 
-static void push(struct program *program, const struct schedule_request *request, int rank, int group, enum op_kind kind, int k)
+static void push(struct program *program, const struct schedule_request *request, int rank, int group,
+                 enum op_kind kind, int k)
 {
     int chunk, micro_batch;
     schedule_virtual_at(k, request->micro_batches, request->vp, group, &chunk, &micro_batch);
@@ -79,7 +80,9 @@ const struct schedule schedule_interleaved_zb = {
     .title = "interleaved zero bubble",
     .cite = "PyTorch ScheduleInterleavedZeroBubble, after Qi et al. 2023, arXiv:2401.10241",
     .placement = PLACEMENT_LOOP,
-    .vp_min = 1, .vp_max = 256, .vp_default = 2,
+    .vp_min = 1,
+    .vp_max = 256,
+    .vp_default = 2,
     .splits_w = true,
     .weight_copies = 1,
     .validate = schedule_check_group,

@@ -1,9 +1,9 @@
 /* 1F1B-V: 1F1B's ops (B and W joined) in a V, with two thirds of its activations.
  *
  * Claim: peak memory ceil((2P + 1) / 3) stages, without splitting backwards. No closed form of the makespan.
- *   every micro-batch repeats one pattern of six slots (F0, F1, and two slots for each backward); the pattern walks down
- *   and up the ranks slot by slot, with a pause of three slots after every third backward; the warm-up is then squeezed
- *   without raising the peak. The order does not depend on the costs.
+ *   every micro-batch repeats one pattern of six slots (F0, F1, and two slots for each backward); the pattern walks
+ *   down and up the ranks slot by slot, with a pause of three slots after every third backward; the warm-up is then
+ *   squeezed without raising the peak. The order does not depend on the costs.
  * Source: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", arXiv:2405.15362, appendix, and the authors'
  * v1f1b.py.
  *
@@ -21,13 +21,16 @@ enum { EMPTY = -1, PERIOD = 6 };
 
 struct grid {
     int pp, micro_batches, length;
-    int8_t **cell;   /* [rank][slot] */
-    int **held;      /* [rank][slot] activations after the slot */
+    int8_t **cell;    /* [rank][slot] */
+    int **held;       /* [rank][slot] activations after the slot */
     int *slot[TYPES]; /* [rank * micro_batches + i] final slots of the ops looked at */
     int peak;
 };
 
-static int *slot_of(const struct grid *g, enum type type, int rank, int i) { return &g->slot[type][rank * g->micro_batches + i]; }
+static int *slot_of(const struct grid *g, enum type type, int rank, int i)
+{
+    return &g->slot[type][rank * g->micro_batches + i];
+}
 
 /* Slots modulo 6 of the four legs; a W follows its B. */
 static void make_pattern(int pp, int (*residue)[4])
@@ -85,13 +88,26 @@ static int earliest(const struct grid *g, int rank, enum type type, int i)
 {
     int slot = i > 0 ? *slot_of(g, type, rank, i - 1) : -1, other = -1, last = g->pp - 1;
     switch (type) {
-    case F0: other = rank > 0 ? *slot_of(g, F0, rank - 1, i) : -1; break;
-    case F1: other = rank < last ? *slot_of(g, F1, rank + 1, i) : *slot_of(g, F0, rank, i); break;
-    case B1: other = rank > 0 ? *slot_of(g, W1, rank - 1, i) : *slot_of(g, F1, rank, i); break;
-    case B0: other = rank < last ? *slot_of(g, W0, rank + 1, i) : *slot_of(g, W1, rank, i); break;
-    case W1: other = *slot_of(g, B1, rank, i); break;
-    case W0: other = *slot_of(g, B0, rank, i); break;
-    default: break;
+    case F0:
+        other = rank > 0 ? *slot_of(g, F0, rank - 1, i) : -1;
+        break;
+    case F1:
+        other = rank < last ? *slot_of(g, F1, rank + 1, i) : *slot_of(g, F0, rank, i);
+        break;
+    case B1:
+        other = rank > 0 ? *slot_of(g, W1, rank - 1, i) : *slot_of(g, F1, rank, i);
+        break;
+    case B0:
+        other = rank < last ? *slot_of(g, W0, rank + 1, i) : *slot_of(g, W1, rank, i);
+        break;
+    case W1:
+        other = *slot_of(g, B1, rank, i);
+        break;
+    case W0:
+        other = *slot_of(g, B0, rank, i);
+        break;
+    default:
+        break;
     }
     return schedule_max(slot, other) + 1;
 }
@@ -132,7 +148,7 @@ static void squeeze(struct grid *g, int (*done)[TYPES])
 static void push_ranks(const struct grid *g, struct program *program)
 {
     for (int r = 0; r < g->pp; r++) {
-        int done[TYPES] = { 0 };
+        int done[TYPES] = {0};
         for (int slot = 0; slot < g->length; slot++) {
             int type = g->cell[r][slot];
             if (type == EMPTY || type >= W1)
@@ -145,9 +161,9 @@ static void push_ranks(const struct grid *g, struct program *program)
 
 static int emit(const struct schedule_request *request, struct arena *arena, struct program *ret, struct err *err)
 {
-    struct arena scratch = { 0 };
+    struct arena scratch = {0};
     size_t pp = (size_t)request->pp, m = (size_t)request->micro_batches;
-    struct grid g = { .pp = request->pp, .micro_batches = request->micro_batches };
+    struct grid g = {.pp = request->pp, .micro_batches = request->micro_batches};
     g.length = PERIOD * (4 * g.pp + g.micro_batches + 1);
     g.cell = arena_array(&scratch, pp, sizeof *g.cell);
     g.held = arena_array(&scratch, pp, sizeof *g.held);
@@ -158,7 +174,7 @@ static int emit(const struct schedule_request *request, struct arena *arena, str
     }
     for (int type = F0; type < TYPES; type++)
         g.slot[type] = arena_array(&scratch, pp * m, sizeof **g.slot);
-    int (*residue)[4] = arena_array(&scratch, pp, sizeof *residue);
+    int(*residue)[4] = arena_array(&scratch, pp, sizeof *residue);
     make_pattern(g.pp, residue);
     repeat_pattern(&g, residue);
     measure_memory(&g);
@@ -182,7 +198,9 @@ const struct schedule schedule_one_f_one_b_v = {
     .title = "1F1B-V",
     .cite = "Qi et al. 2024, arXiv:2405.15362",
     .placement = PLACEMENT_V,
-    .vp_min = 2, .vp_max = 2, .vp_default = 2,
+    .vp_min = 2,
+    .vp_max = 2,
+    .vp_default = 2,
     .weight_copies = 1,
     .emit = emit,
     .in_flight = in_flight,

@@ -14,8 +14,14 @@ extern const struct schedule schedule_dualpipe, schedule_dualpipe_v;
 /* request->group of the interleaved schedules (interleaved.c). */
 int schedule_check_group(const struct schedule_request *request, struct err *err);
 
-static inline int schedule_min(int a, int b) { return a < b ? a : b; }
-static inline int schedule_max(int a, int b) { return a > b ? a : b; }
+static inline int schedule_min(int a, int b)
+{
+    return a < b ? a : b;
+}
+static inline int schedule_max(int a, int b)
+{
+    return a > b ? a : b;
+}
 
 /* F + B + W of a rank's whole work for one micro-batch. */
 static inline double schedule_unit_s(const struct schedule_times *times)
@@ -30,11 +36,15 @@ static inline bool schedule_is_unit(const struct schedule_times *t)
     return t->backward_s >= least_s && t->backward_s <= most_s && t->wgrad_s >= least_s && t->wgrad_s <= most_s;
 }
 
-static inline double schedule_larger_s(double a, double b) { return a > b ? a : b; }
+static inline double schedule_larger_s(double a, double b)
+{
+    return a > b ? a : b;
+}
 
 /* Interleaved: chunk and micro-batch of the k-th forward: groups of micro-batches, in a group chunk after chunk. The
  * k-th backward is the same with chunks reversed. The last group may be smaller. */
-static inline void schedule_virtual_at(int k, int micro_batches, int vp, int group, int *ret_chunk, int *ret_micro_batch)
+static inline void schedule_virtual_at(int k, int micro_batches, int vp, int group, int *ret_chunk,
+                                       int *ret_micro_batch)
 {
     int first = k / (group * vp) * group; /* first micro-batch of k's group */
     int size = schedule_min(group, micro_batches - first);

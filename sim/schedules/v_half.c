@@ -2,12 +2,12 @@
  *
  * Claim: peak memory floor(P/2) + 1 stages (about half) at a bubble near 1F1B's half at F = B = W.
  *   every micro-batch repeats one pattern 6 slots later; rank r starts F0 at 2r, F1 at 3P-2-r, B1 at 3P+I+2r-1, B0 at
- *   6P+I-2-r (I = 3 if P is even, else 0); W fills free slots; the ends are squeezed without raising the peak. The order
- *   does not depend on the costs.
+ *   6P+I-2-r (I = 3 if P is even, else 0); W fills free slots; the ends are squeezed without raising the peak. The
+ *   order does not depend on the costs.
  *   makespan at F = B = W = 1, M >= 2P: M u + 1.5P - 3.5 (P even, from 4 on), M u + 1.5P - 2 (P odd, from 3 on)
  *   in flight = 2 (floor(P/2) + 1) chunks on every rank
- * Source: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", arXiv:2405.15362, section 3.2, and the authors'
- * zbv_greedy.py.
+ * Source: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", arXiv:2405.15362, section 3.2, and the
+ * authors' zbv_greedy.py.
  *
  * drawing: pp=3 vp=2 m=3 F=1 B=1 W=1
  *   rank 0 | F0a F1a F2a ..  ..  F0b B0b W0b F1b B1b W1b ..  B0a W0a ..  F2b B2b B1a W2b W1a ..  B2a W2a
@@ -20,7 +20,7 @@
 
 static int emit(const struct schedule_request *request, struct arena *arena, struct program *ret, struct err *err)
 {
-    struct arena scratch = { 0 };
+    struct arena scratch = {0};
     int pp = request->pp, interval = pp % 2 == 0 ? 3 : 0;
     int *offsets = arena_array(&scratch, (size_t)pp * V_LEGS, sizeof *offsets);
     for (int r = 0; r < pp; r++) {
@@ -57,7 +57,9 @@ const struct schedule schedule_v_half = {
     .title = "V-Half",
     .cite = "Qi et al. 2024, arXiv:2405.15362",
     .placement = PLACEMENT_V,
-    .vp_min = 2, .vp_max = 2, .vp_default = 2,
+    .vp_min = 2,
+    .vp_max = 2,
+    .vp_default = 2,
     .splits_w = true,
     .weight_copies = 1,
     .emit = emit,

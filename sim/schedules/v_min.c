@@ -4,11 +4,11 @@
  *   every micro-batch repeats one pattern 6 slots later; rank r starts F0 at r, F1 at 2P-1-r, B1 at 2P+I+r, B0 at
  *   4P+I-1-r (I = 2 if 3 divides P, else 0); W fills free slots; the ends are squeezed without raising the peak. The
  *   order does not depend on the costs.
- *   makespan at F = B = W = 1, M >= 2P: M u + 2P - 2.5, or M u + 2P - 3.5 if 3 divides P. Every message is on the critical
- *   path: 4 to 5 hops per micro-batch.
+ *   makespan at F = B = W = 1, M >= 2P: M u + 2P - 2.5, or M u + 2P - 3.5 if 3 divides P. Every message is on the
+ *   critical path: 4 to 5 hops per micro-batch.
  *   in flight = 2 floor((P + 4) / 3) chunks, on rank 0 one less if P mod 3 = 2
- * Source: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", arXiv:2405.15362, section 3.2, and the authors'
- * zbv_greedy.py.
+ * Source: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", arXiv:2405.15362, section 3.2, and the
+ * authors' zbv_greedy.py.
  *
  * drawing: pp=3 vp=2 m=3 F=1 B=1 W=1
  *   rank 0 | F0a F1a F2a ..  ..  F0b B0b W0b F1b B1b W1b B0a W0a ..  ..  ..  ..  F2b B1a B2b W2b W1a ..  ..  B2a W2a
@@ -21,7 +21,7 @@
 
 static int emit(const struct schedule_request *request, struct arena *arena, struct program *ret, struct err *err)
 {
-    struct arena scratch = { 0 };
+    struct arena scratch = {0};
     int pp = request->pp, interval = pp % 3 == 0 ? 2 : 0;
     int *offsets = arena_array(&scratch, (size_t)pp * V_LEGS, sizeof *offsets);
     for (int r = 0; r < pp; r++) {
@@ -59,7 +59,9 @@ const struct schedule schedule_v_min = {
     .title = "V-Min",
     .cite = "Qi et al. 2024, arXiv:2405.15362",
     .placement = PLACEMENT_V,
-    .vp_min = 2, .vp_max = 2, .vp_default = 2,
+    .vp_min = 2,
+    .vp_max = 2,
+    .vp_default = 2,
     .splits_w = true,
     .weight_copies = 1,
     .emit = emit,

@@ -13,7 +13,7 @@ enum { EMPTY = -1, PERIOD = 6 };
 struct rank_plan {
     int *slot[TYPES]; /* [type][n] increasing */
     int n[TYPES];
-    int8_t *cell;     /* [length] type in each slot, or EMPTY */
+    int8_t *cell; /* [length] type in each slot, or EMPTY */
 };
 
 struct pattern {
@@ -48,7 +48,7 @@ static void init(struct pattern *p, const struct schedule_request *request, cons
     int most = 0, m = request->micro_batches;
     for (int i = 0; i < request->pp * V_LEGS; i++)
         most = schedule_max(most, offsets[i]);
-    *p = (struct pattern){ .pp = request->pp, .micro_batches = m, .length = most + PERIOD * m + 2 * m + 2 };
+    *p = (struct pattern){.pp = request->pp, .micro_batches = m, .length = most + PERIOD * m + 2 * m + 2};
     p->rank = arena_array(arena, (size_t)p->pp, sizeof *p->rank);
     for (int r = 0; r < p->pp; r++) {
         struct rank_plan *rank = &p->rank[r];
@@ -69,7 +69,7 @@ static void drop_w(struct rank_plan *rank)
 /* W's into empty slots, as early as their B's allow; chunk 1's first when split. */
 static void put_w(struct pattern *p, struct rank_plan *rank, bool split)
 {
-    int due[2] = { 0, 0 }, last, slot;
+    int due[2] = {0, 0}, last, slot;
     drop_w(rank);
     fill_cells(p, rank);
     last = last_slot(rank);
@@ -110,7 +110,7 @@ static int peak_of(const struct pattern *p, bool with_w)
 {
     int peak = 0;
     for (int r = 0; r < p->pp; r++) {
-        struct memory memory = { 0, 0 };
+        struct memory memory = {0, 0};
         for (int slot = 0, last = last_slot(&p->rank[r]); slot <= last; slot++) {
             memory = after(memory, p->rank[r].cell[slot], with_w);
             peak = schedule_max(peak, memory.held);
@@ -124,13 +124,13 @@ static int peak_of(const struct pattern *p, bool with_w)
 struct reorder {
     struct pattern *p;
     bool with_w;
-    int limit;      /* peak memory of any rank before */
-    int8_t **taken; /* [rank][slot] cells of the ops already looked at, in their final slots */
+    int limit;              /* peak memory of any rank before */
+    int8_t **taken;         /* [rank][slot] cells of the ops already looked at, in their final slots */
     struct memory **memory; /* [rank][slot] after the slot, of taken */
     int (*done)[TYPES];     /* [rank][type] ops looked at */
     int **b_slots;          /* [rank] final slots of the B's looked at, sorted; the k-th W needs the k-th */
     int *n_b;
-    int phase;      /* 0 warm-up, 1 steady, 2 cool-down */
+    int phase; /* 0 warm-up, 1 steady, 2 cool-down */
 };
 
 static void init_reorder(struct reorder *o, struct arena *arena)
@@ -171,7 +171,7 @@ static int earliest(const struct reorder *o, int r, int type, int i)
 static bool fits(const struct reorder *o, int r, int type, int from, int to)
 {
     const int8_t *cell = o->p->rank[r].cell, *taken = o->taken[r];
-    struct memory moved = to > 0 ? o->memory[r][to - 1] : (struct memory){ 0, 0 }, stayed = { 0, 0 };
+    struct memory moved = to > 0 ? o->memory[r][to - 1] : (struct memory){0, 0}, stayed = {0, 0};
     for (int slot = to; slot < o->p->length; slot++) {
         int here = slot == to ? type : slot == from ? EMPTY : slot < from ? taken[slot] : cell[slot];
         moved = after(moved, here, o->with_w);
@@ -207,14 +207,15 @@ static void settle(struct reorder *o, int r, int type, int i, int from, int to)
         o->b_slots[r][at] = to;
     }
     for (int slot = to; slot <= from; slot++)
-        o->memory[r][slot] = after(slot > 0 ? o->memory[r][slot - 1] : (struct memory){ 0, 0 }, o->taken[r][slot], o->with_w);
+        o->memory[r][slot] =
+            after(slot > 0 ? o->memory[r][slot - 1] : (struct memory){0, 0}, o->taken[r][slot], o->with_w);
 }
 
 static void visit(struct reorder *o, int r, int slot)
 {
     int type = o->p->rank[r].cell[slot], to = slot;
     if (type == EMPTY) {
-        o->memory[r][slot] = after(slot > 0 ? o->memory[r][slot - 1] : (struct memory){ 0, 0 }, EMPTY, o->with_w);
+        o->memory[r][slot] = after(slot > 0 ? o->memory[r][slot - 1] : (struct memory){0, 0}, EMPTY, o->with_w);
         return;
     }
     int i = o->done[r][type]++;
@@ -231,7 +232,7 @@ static void visit(struct reorder *o, int r, int slot)
 static void reorder(struct pattern *p, bool with_w, struct arena *arena)
 {
     struct arena_mark mark = arena_mark(arena);
-    struct reorder o = { .p = p, .with_w = with_w };
+    struct reorder o = {.p = p, .with_w = with_w};
     for (int r = 0; r < p->pp; r++) {
         drop_w(&p->rank[r]);
         fill_cells(p, &p->rank[r]);
@@ -258,7 +259,7 @@ static void squeeze(struct pattern *p, struct arena *arena)
 {
     struct arena_mark mark = arena_mark(arena);
     int *now = arena_array(arena, (size_t)p->pp, sizeof *now);
-    int (*done)[TYPES] = arena_array(arena, (size_t)p->pp, sizeof *done);
+    int(*done)[TYPES] = arena_array(arena, (size_t)p->pp, sizeof *done);
     for (int slot = 0; slot < p->length; slot++)
         for (int r = 0; r < p->pp; r++) {
             struct rank_plan *rank = &p->rank[r];
@@ -280,9 +281,9 @@ static void squeeze(struct pattern *p, struct arena *arena)
 
 static void push_rank(const struct pattern *p, int r, struct program *program)
 {
-    static const enum op_kind kinds[TYPES] = { OP_F, OP_F, OP_B, OP_B, OP_W, OP_W };
-    static const int chunks[TYPES] = { 0, 1, 1, 0, 1, 0 };
-    int done[TYPES] = { 0 };
+    static const enum op_kind kinds[TYPES] = {OP_F, OP_F, OP_B, OP_B, OP_W, OP_W};
+    static const int chunks[TYPES] = {0, 1, 1, 0, 1, 0};
+    int done[TYPES] = {0};
     for (int slot = 0; slot < p->length; slot++) {
         int type = p->rank[r].cell[slot];
         if (type != EMPTY)
@@ -293,7 +294,7 @@ static void push_rank(const struct pattern *p, int r, struct program *program)
 int v_pattern_emit(const struct schedule_request *request, const int *offsets, struct arena *arena, struct program *ret,
                    struct err *err)
 {
-    struct arena scratch = { 0 };
+    struct arena scratch = {0};
     struct pattern p;
     init(&p, request, offsets, &scratch);
     reorder(&p, true, &scratch);

@@ -17,7 +17,7 @@
 #include "sim/schedules/schedules.h"
 
 enum { SPLIT, FUSED, QUICK };
-static const char *const variants[] = { "split", "fused", "quick", NULL };
+static const char *const variants[] = {"split", "fused", "quick", NULL};
 
 static void emit_rank(struct program *program, int pp, int micro_batches, int rank, bool fused)
 {
@@ -32,7 +32,10 @@ static void emit_rank(struct program *program, int pp, int micro_batches, int ra
     }
 }
 
-static bool quick_splits(int rank, int steady, int b) { return rank > 0 && (b < rank || b >= steady - 1); }
+static bool quick_splits(int rank, int steady, int b)
+{
+    return rank > 0 && (b < rank || b >= steady - 1);
+}
 
 /* 1F1B's order; split are the first r of the M - w steady backwards, the last one, and all of the cool-down. From
  * backward r on, every split backward is followed by the oldest W. */
@@ -97,7 +100,9 @@ const struct schedule schedule_zb_h1 = {
     .cite = "Qi et al. 2023, arXiv:2401.10241",
     .variants = variants,
     .placement = PLACEMENT_LOOP,
-    .vp_min = 1, .vp_max = 1, .vp_default = 1,
+    .vp_min = 1,
+    .vp_max = 1,
+    .vp_default = 1,
     .splits_w = true,
     .weight_copies = 1,
     .emit = emit,

@@ -9,16 +9,19 @@ struct planner {
     const struct zb_problem *problem;
     struct zb_choices choices;
     struct zb_plan *plan;
-    int *done[3];        /* [kind][stage] ops placed */
-    int64_t *end[2];     /* [OP_F, OP_B][stage * micro_batches + micro-batch] */
-    int64_t *now, *mem;  /* [stage] */
-    int64_t *first;      /* [stage] start of the first F */
-    int64_t *bubble;     /* [stage] idle since the first F */
+    int *done[3];       /* [kind][stage] ops placed */
+    int64_t *end[2];    /* [OP_F, OP_B][stage * micro_batches + micro-batch] */
+    int64_t *now, *mem; /* [stage] */
+    int64_t *first;     /* [stage] start of the first F */
+    int64_t *bubble;    /* [stage] idle since the first F */
     int64_t worst_bubble;
     int *wanted; /* [stage] forwards of this round */
 };
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
 
 static void init_planner(struct planner *p, struct arena *arena)
 {
@@ -34,7 +37,10 @@ static void init_planner(struct planner *p, struct arena *arena)
     p->wanted = arena_array(arena, stages, sizeof(int));
 }
 
-static int64_t cost_of(const struct planner *p, int kind, int stage) { return p->problem->cost[kind][stage]; }
+static int64_t cost_of(const struct planner *p, int kind, int stage)
+{
+    return p->problem->cost[kind][stage];
+}
 
 /* When the input of the stage's next F or B is there; -1 for the first stage's F and the last stage's B. */
 static int64_t arrival(const struct planner *p, int kind, int stage)
@@ -92,7 +98,8 @@ static void plan_warm_up(struct planner *p)
     }
     /* A stage runs fewer than the one above it, unless all micro-batches are out. */
     for (int j = 1; j < q->pp; j++)
-        while (p->wanted[j] > 0 && p->wanted[j] >= p->wanted[j - 1] && p->done[OP_F][j] + p->wanted[j] < q->micro_batches)
+        while (p->wanted[j] > 0 && p->wanted[j] >= p->wanted[j - 1] &&
+               p->done[OP_F][j] + p->wanted[j] < q->micro_batches)
             p->wanted[j]--;
 }
 
@@ -127,7 +134,10 @@ static bool skips_f(const struct planner *p, int j)
     return below - p->now[j] <= p->worst_bubble - p->bubble[j];
 }
 
-static bool has_w(const struct planner *p, int j) { return p->done[OP_W][j] < p->done[OP_B][j]; }
+static bool has_w(const struct planner *p, int j)
+{
+    return p->done[OP_W][j] < p->done[OP_B][j];
+}
 
 static int make_room(struct planner *p, int kind, int j)
 {
@@ -181,7 +191,7 @@ static int run_round(struct planner *p)
 int zb_plan_make(const struct zb_problem *problem, struct zb_choices choices, struct arena *arena, struct zb_plan *plan)
 {
     struct arena_mark mark = arena_mark(arena);
-    struct planner p = { .problem = problem, .choices = choices, .plan = plan };
+    struct planner p = {.problem = problem, .choices = choices, .plan = plan};
     int result = problem->mem[OP_F] <= problem->mem_limit ? 0 : -1;
     init_planner(&p, arena);
     if (result == 0)
@@ -210,8 +220,8 @@ static bool may_run(const struct planner *p, int kind, int j)
 int zb_plan_price(const struct zb_problem *problem, struct arena *arena, struct zb_plan *plan)
 {
     struct arena_mark mark = arena_mark(arena);
-    struct zb_plan copy = { .kind = arena_array(arena, 3 * (size_t)problem->pp * (size_t)problem->micro_batches, 1) };
-    struct planner p = { .problem = problem, .plan = &copy };
+    struct zb_plan copy = {.kind = arena_array(arena, 3 * (size_t)problem->pp * (size_t)problem->micro_batches, 1)};
+    struct planner p = {.problem = problem, .plan = &copy};
     int n = 3 * problem->micro_batches, left = n * problem->pp, moved = 1;
     int *at = arena_array(arena, (size_t)problem->pp, sizeof *at);
     init_planner(&p, arena);
@@ -253,8 +263,8 @@ struct choice {
 
 static struct choice choose(const struct planner *p, bool patience, int j)
 {
-    static const int preferred[] = { OP_B, OP_F, OP_W };
-    struct choice choice = { INT64_MAX, OP_F };
+    static const int preferred[] = {OP_B, OP_F, OP_W};
+    struct choice choice = {INT64_MAX, OP_F};
     int64_t start[3], until = INT64_MAX;
     for (int kind = OP_F; kind <= OP_W; kind++) {
         start[kind] = may_run(p, kind, j) ? start_of(p, kind, j) : INT64_MAX;
@@ -265,14 +275,14 @@ static struct choice choose(const struct planner *p, bool patience, int j)
     }
     for (int k = 0; k < 3 && choice.start == INT64_MAX; k++)
         if (start[preferred[k]] < until)
-            choice = (struct choice){ start[preferred[k]], preferred[k] };
+            choice = (struct choice){start[preferred[k]], preferred[k]};
     return choice;
 }
 
 void zb_plan_dispatch(const struct zb_problem *problem, bool patience, struct arena *arena, struct zb_plan *plan)
 {
     struct arena_mark mark = arena_mark(arena);
-    struct planner p = { .problem = problem, .plan = plan };
+    struct planner p = {.problem = problem, .plan = plan};
     struct choice *next = arena_array(arena, (size_t)problem->pp, sizeof *next);
     init_planner(&p, arena);
     for (int j = 0; j < problem->pp; j++)
@@ -282,7 +292,8 @@ void zb_plan_dispatch(const struct zb_problem *problem, bool patience, struct ar
         for (int j = 1; j < problem->pp; j++)
             if (next[j].start < next[stage].start)
                 stage = j;
-        assert(next[stage].start < INT64_MAX); /* with room for one activation the oldest micro-batch can always go on */
+        assert(next[stage].start <
+               INT64_MAX); /* with room for one activation the oldest micro-batch can always go on */
         put(&p, next[stage].kind, stage);
         for (int j = stage > 0 ? stage - 1 : 0; j <= stage + 1 && j < problem->pp; j++)
             next[j] = choose(&p, patience, j);

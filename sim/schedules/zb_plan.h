@@ -34,7 +34,8 @@ struct zb_plan {
 };
 
 /* 0, or -1 when the memory limit does not allow it. plan->kind must have room. */
-int zb_plan_make(const struct zb_problem *problem, struct zb_choices choices, struct arena *arena, struct zb_plan *plan);
+int zb_plan_make(const struct zb_problem *problem, struct zb_choices choices, struct arena *arena,
+                 struct zb_plan *plan);
 /* span and makespan of plan->kind, or -1 when it deadlocks or breaks the memory limit. */
 int zb_plan_price(const struct zb_problem *problem, struct arena *arena, struct zb_plan *plan);
 

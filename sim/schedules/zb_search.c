@@ -15,14 +15,20 @@ struct search {
     int64_t first[RANKS]; /* start of the stage's first op */
     int64_t nodes;
     int done[3][RANKS];
-    int64_t end[2][RANKS][OPS]; /* [OP_F, OP_B][stage][micro-batch] */
+    int64_t end[2][RANKS][OPS];                  /* [OP_F, OP_B][stage][micro-batch] */
     int64_t now[RANKS], mem[RANKS], work[RANKS]; /* work: what is left */
     uint8_t kind[RANKS][OPS];
 };
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
 
-static int64_t cost_of(const struct search *s, int kind, int j) { return s->problem->cost[kind][j]; }
+static int64_t cost_of(const struct search *s, int kind, int j)
+{
+    return s->problem->cost[kind][j];
+}
 
 /* Earliest start of the stage's next op of a kind, or -1: not yet possible. */
 static int64_t start_of(const struct search *s, int kind, int j)
@@ -58,7 +64,7 @@ static bool is_hopeless(const struct search *s)
         span = larger(span, end - s->first[j]);
         makespan = larger(makespan, end);
     }
-    struct zb_plan bound = { .span = span, .makespan = makespan };
+    struct zb_plan bound = {.span = span, .makespan = makespan};
     return makespan > q->makespan_limit || !zb_better(q, &bound, s->best);
 }
 
@@ -97,7 +103,7 @@ static void try_op(struct search *s, int kind, int j, int64_t start)
 
 static void branch(struct search *s)
 {
-    static const int order[3] = { OP_B, OP_F, OP_W };
+    static const int order[3] = {OP_B, OP_F, OP_W};
     int64_t first_end = INT64_MAX;
     int stage = -1;
     if (++s->nodes > NODES)
@@ -126,9 +132,10 @@ static void branch(struct search *s)
 
 bool zb_search(const struct zb_problem *problem, struct zb_plan *plan)
 {
-    if (problem->pp > RANKS || 3 * problem->micro_batches > OPS || 3 * problem->pp * problem->micro_batches > ZB_SEARCH_TOTAL_MAX)
+    if (problem->pp > RANKS || 3 * problem->micro_batches > OPS ||
+        3 * problem->pp * problem->micro_batches > ZB_SEARCH_TOTAL_MAX)
         return false;
-    struct search s = { .problem = problem, .best = plan };
+    struct search s = {.problem = problem, .best = plan};
     for (int j = 0; j < problem->pp; j++) {
         s.first[j] = j > 0 ? s.first[j - 1] + cost_of(&s, OP_F, j - 1) + problem->comm : 0;
         for (int kind = OP_F; kind <= OP_W; kind++)

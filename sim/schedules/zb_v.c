@@ -73,7 +73,7 @@ static int emit(const struct schedule_request *request, struct arena *arena, str
     if (program_init(ret, arena, PLACEMENT_V, pp, 2, 0, m, 6 * (int64_t)m, err) < 0)
         return -1;
     for (int r = 0; r < pp; r++) {
-        struct hand hand = { .program = ret, .rank = r, .micro_batches = m };
+        struct hand hand = {.program = ret, .rank = r, .micro_batches = m};
         emit_rank(&hand, schedule_max(2 * pp - 1, m));
     }
     return 0;
@@ -102,7 +102,9 @@ const struct schedule schedule_zb_v = {
     .title = "ZB-V (hand-made)",
     .cite = "Qi et al. 2024, arXiv:2405.15362",
     .placement = PLACEMENT_V,
-    .vp_min = 2, .vp_max = 2, .vp_default = 2,
+    .vp_min = 2,
+    .vp_max = 2,
+    .vp_default = 2,
     .splits_w = true,
     .weight_copies = 1,
     .emit = emit,

@@ -1,14 +1,14 @@
 /* Automatic ZB-V: the V placement with an order made for given costs and a memory limit.
  *
- * Claim: the smallest idle time of any rank after its first forward that the authors' heuristic finds. No closed form; at
- * unit costs, M >= 2P - 1 and a limit of P stages it idles as little as the hand-made ZB-V, and less for M < 2P.
- *   heuristic: fill the V with forwards; then rounds of one backward and at most one forward per rank; a W goes where the
- *   gap holds it, or where idling would make this rank the worst; four ways (fill before forwards, before backwards) and,
- *   for each, retries that may idle as long as the try before did.
+ * Claim: the smallest idle time of any rank after its first forward that the authors' heuristic finds. No closed form;
+ * at unit costs, M >= 2P - 1 and a limit of P stages it idles as little as the hand-made ZB-V, and less for M < 2P.
+ *   heuristic: fill the V with forwards; then rounds of one backward and at most one forward per rank; a W goes where
+ *   the gap holds it, or where idling would make this rank the worst; four ways (fill before forwards, before
+ *   backwards) and, for each, retries that may idle as long as the try before did.
  *   in flight <= 2 limit chunks on every rank
  * Source: Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", arXiv:2405.15362, and the authors' zbv.py.
- * Variants: "published" is the heuristic alone, which finds nothing at some costs and limits; "best", the usual one, is the
- * shortest span (then makespan) of it and of the fixed orders that the limit allows: ZB-V, V-Half, V-Min.
+ * Variants: "published" is the heuristic alone, which finds nothing at some costs and limits; "best", the usual one, is
+ * the shortest span (then makespan) of it and of the fixed orders that the limit allows: ZB-V, V-Half, V-Min.
  *
  * drawing: pp=2 vp=2 m=3 F=1 B=1 W=1
  *   rank 0 | F0a F1a F2a F0b B0b W0b F1b B1b W1b B0a W0a F2b B2b B1a W2b B2a W1a W2a ..
@@ -23,10 +23,10 @@
 #include <math.h>
 
 enum { BEST, PUBLISHED };
-static const char *const variants[] = { "best", "published", NULL };
+static const char *const variants[] = {"best", "published", NULL};
 
-/* A micro-batch's way through a rank: forward of chunk 0 from the rank above, of chunk 1 from below, backward of chunk 1
- * from above, of chunk 0 from below. */
+/* A micro-batch's way through a rank: forward of chunk 0 from the rank above, of chunk 1 from below, backward of chunk
+ * 1 from above, of chunk 0 from below. */
 enum { F0, F1, B1, B0, LEGS };
 
 #define ABSENT INT64_MIN
@@ -44,18 +44,21 @@ struct v_try {
     bool fill_f, fill_b;
     const int64_t *approved; /* [rank] idle time of the try before; NULL */
     int64_t most_approved;
-    int *count[LEGS];         /* [rank] */
-    int64_t *end[LEGS];       /* [rank * micro_batches + micro-batch], ABSENT = not placed */
+    int *count[LEGS];   /* [rank] */
+    int64_t *end[LEGS]; /* [rank * micro_batches + micro-batch], ABSENT = not placed */
     int64_t *now, *mem, *bubble;
     int64_t worst_bubble, last_w_end;
-    struct op *due;           /* [rank][2 * micro_batches] the W of every backward placed, oldest first */
+    struct op *due; /* [rank][2 * micro_batches] the W of every backward placed, oldest first */
     int *n_backwards, *n_w;
-    struct op *ops;           /* [rank][6 * micro_batches] */
+    struct op *ops; /* [rank][6 * micro_batches] */
     int *n_ops;
-    bool failed;              /* the memory limit, or an input that is not there */
+    bool failed; /* the memory limit, or an input that is not there */
 };
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
 
 static int stage_of(const struct v_try *t, int leg, int rank)
 {
@@ -85,8 +88,14 @@ static struct op *due_of(const struct v_try *t, int rank, int index)
     return &t->due[(size_t)rank * 2 * (size_t)t->problem->micro_batches + (size_t)index];
 }
 
-static bool has_w(const struct v_try *t, int rank) { return t->n_w[rank] < t->n_backwards[rank]; }
-static const struct op *next_w(const struct v_try *t, int rank) { return due_of(t, rank, t->n_w[rank]); }
+static bool has_w(const struct v_try *t, int rank)
+{
+    return t->n_w[rank] < t->n_backwards[rank];
+}
+static const struct op *next_w(const struct v_try *t, int rank)
+{
+    return due_of(t, rank, t->n_w[rank]);
+}
 
 static void put_w(struct v_try *t, int rank)
 {
@@ -287,7 +296,7 @@ static void run_try(struct v_try *t, struct arena *arena)
 /* A way of filling and its retries; each may idle as long as the try before, and stays only if it idles less. */
 static bool plan_way(const struct v_problem *problem, bool fill_f, bool fill_b, struct arena *arena, struct v_try *best)
 {
-    struct v_try tries[2] = { 0 };
+    struct v_try tries[2] = {0};
     tries[0].fill_f = fill_f;
     tries[0].fill_b = fill_b;
     init_try(&tries[0], problem, arena);
@@ -296,7 +305,8 @@ static bool plan_way(const struct v_problem *problem, bool fill_f, bool fill_b, 
         return false;
     *best = tries[0];
     for (;;) {
-        tries[1] = (struct v_try){ .fill_f = fill_f, .fill_b = fill_b, .approved = tries[0].bubble, .most_approved = tries[0].worst_bubble };
+        tries[1] = (struct v_try){
+            .fill_f = fill_f, .fill_b = fill_b, .approved = tries[0].bubble, .most_approved = tries[0].worst_bubble};
         init_try(&tries[1], problem, arena);
         run_try(&tries[1], arena);
         if (tries[1].failed || tries[1].worst_bubble >= best->worst_bubble)
@@ -310,7 +320,8 @@ static int plan(const struct v_problem *problem, struct arena *arena, struct v_t
     int found = -1;
     for (int way = 3; way >= 0; way--) {
         struct v_try candidate;
-        if (!plan_way(problem, way & 1, way & 2, arena, &candidate) || (found == 0 && candidate.worst_bubble >= best->worst_bubble))
+        if (!plan_way(problem, way & 1, way & 2, arena, &candidate) ||
+            (found == 0 && candidate.worst_bubble >= best->worst_bubble))
             continue;
         *best = candidate;
         found = 0;
@@ -324,12 +335,16 @@ static void set_up(struct v_problem *problem, const struct schedule_request *req
     for (int s = 0; s < 2 * request->pp; s++)
         ones[s] = 1;
     int64_t freed_by_b = (int64_t)llround(request->freed_by_b * mem_unit);
-    double limit = 2 * (request->memory_limit > 0 ? request->memory_limit : request->pp), most = 2.0 * (request->micro_batches + request->pp + 1); /* never reached */
+    double limit = 2 * (request->memory_limit > 0 ? request->memory_limit : request->pp),
+           most = 2.0 * (request->micro_batches + request->pp + 1); /* never reached */
     *problem = (struct v_problem){
-        .pp = request->pp, .micro_batches = request->micro_batches, .comm = request->comm_ticks,
-        .cost = { request->forward_ticks ? request->forward_ticks : ones, request->backward_ticks ? request->backward_ticks : ones,
-                  request->wgrad_ticks ? request->wgrad_ticks : ones },
-        .mem = { (int64_t)mem_unit, -freed_by_b, freed_by_b - (int64_t)mem_unit },
+        .pp = request->pp,
+        .micro_batches = request->micro_batches,
+        .comm = request->comm_ticks,
+        .cost = {request->forward_ticks ? request->forward_ticks : ones,
+                 request->backward_ticks ? request->backward_ticks : ones,
+                 request->wgrad_ticks ? request->wgrad_ticks : ones},
+        .mem = {(int64_t)mem_unit, -freed_by_b, freed_by_b - (int64_t)mem_unit},
         .mem_limit = (int64_t)floor((limit < most ? limit : most) * mem_unit),
     };
 }
@@ -337,8 +352,9 @@ static void set_up(struct v_problem *problem, const struct schedule_request *req
 static int validate(const struct schedule_request *request, struct err *err)
 {
     if (request->memory_limit < 0 || (request->memory_limit > 0 && request->memory_limit < 1))
-        return err_add(err, "a memory limit of %g stage activations does not hold both chunks of a micro-batch; nearest valid: 1",
-                       request->memory_limit);
+        return err_add(
+            err, "a memory limit of %g stage activations does not hold both chunks of a micro-batch; nearest valid: 1",
+            request->memory_limit);
     if (request->freed_by_b < 0 || request->freed_by_b > 1)
         return err_add(err, "B frees %g of an activation; allowed: 0 to 1", request->freed_by_b);
     return 0;
@@ -346,7 +362,7 @@ static int validate(const struct schedule_request *request, struct err *err)
 
 static int emit_published(const struct v_problem *problem, struct arena *arena, struct program *ret, struct err *err)
 {
-    struct arena scratch = { 0 };
+    struct arena scratch = {0};
     struct v_try best;
     int m = problem->micro_batches, result = plan(problem, &scratch, &best);
     if (result == 0)
@@ -370,13 +386,18 @@ static void take_better(const struct v_problem *problem, struct program *best, s
         costs[stages + s] = problem->mem[OP_F];
         costs[2 * stages + s] = -problem->mem[OP_B];
     }
-    struct engine_costs engine = { .forward_ps = problem->cost[OP_F], .backward_ps = problem->cost[OP_B],
-                                   .wgrad_ps = problem->cost[OP_W], .p2p_ps = costs, .act_bytes = costs + stages,
-                                   .act_b_bytes = costs + 2 * stages };
-    if (engine_run(candidate, &engine, arena, &timeline, NULL) < 0 || timeline_peak_bytes(&timeline, NULL) > problem->mem_limit)
+    struct engine_costs engine = {.forward_ps = problem->cost[OP_F],
+                                  .backward_ps = problem->cost[OP_B],
+                                  .wgrad_ps = problem->cost[OP_W],
+                                  .p2p_ps = costs,
+                                  .act_bytes = costs + stages,
+                                  .act_b_bytes = costs + 2 * stages};
+    if (engine_run(candidate, &engine, arena, &timeline, NULL) < 0 ||
+        timeline_peak_bytes(&timeline, NULL) > problem->mem_limit)
         return;
-    if (best->ops && (timeline.span_ps > best_timeline->span_ps ||
-                      (timeline.span_ps == best_timeline->span_ps && timeline.makespan_ps >= best_timeline->makespan_ps)))
+    if (best->ops &&
+        (timeline.span_ps > best_timeline->span_ps ||
+         (timeline.span_ps == best_timeline->span_ps && timeline.makespan_ps >= best_timeline->makespan_ps)))
         return;
     *best = *candidate;
     *best_timeline = timeline;
@@ -385,12 +406,12 @@ static void take_better(const struct v_problem *problem, struct program *best, s
 static int emit_best(const struct v_problem *problem, const struct schedule_request *request, struct arena *arena,
                      struct program *ret, struct err *err)
 {
-    static const struct schedule *const fixed[] = { &schedule_zb_v, &schedule_v_half, &schedule_v_min };
-    struct program best = { 0 }, candidate;
-    struct timeline timeline = { 0 };
+    static const struct schedule *const fixed[] = {&schedule_zb_v, &schedule_v_half, &schedule_v_min};
+    struct program best = {0}, candidate;
+    struct timeline timeline = {0};
     if (emit_published(problem, arena, &candidate, err) == 0)
         take_better(problem, &best, &timeline, &candidate, arena);
-    struct schedule_request plain = { .pp = request->pp, .vp = 2, .micro_batches = request->micro_batches };
+    struct schedule_request plain = {.pp = request->pp, .vp = 2, .micro_batches = request->micro_batches};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         if (fixed[i]->emit(&plain, arena, &candidate, err) == 0)
             take_better(problem, &best, &timeline, &candidate, arena);
@@ -402,7 +423,7 @@ static int emit_best(const struct v_problem *problem, const struct schedule_requ
 
 static int emit(const struct schedule_request *request, struct arena *arena, struct program *ret, struct err *err)
 {
-    struct arena scratch = { 0 };
+    struct arena scratch = {0};
     struct v_problem problem;
     set_up(&problem, request, &scratch);
     bool published = request->variant == PUBLISHED;
@@ -428,7 +449,9 @@ const struct schedule schedule_zb_v_auto = {
     .cite = "Qi et al. 2024, arXiv:2405.15362",
     .variants = variants,
     .placement = PLACEMENT_V,
-    .vp_min = 2, .vp_max = 2, .vp_default = 2,
+    .vp_min = 2,
+    .vp_max = 2,
+    .vp_default = 2,
     .splits_w = true,
     .weight_copies = 1,
     .validate = validate,

@@ -11,9 +11,10 @@
 
 enum { WIDTH_PX = 1200, HEIGHT_PX = 760, POINTS_MAX = 48 };
 
-static const enum chart_colour colours[] = { CHART_BLUE, CHART_ORANGE, CHART_GREEN, CHART_VERMILLION, CHART_SKY, CHART_PURPLE, CHART_BLACK };
+static const enum chart_colour colours[] = {CHART_BLUE, CHART_ORANGE, CHART_GREEN, CHART_VERMILLION,
+                                            CHART_SKY,  CHART_PURPLE, CHART_BLACK};
 enum { COLOURS = sizeof colours / sizeof *colours };
-static const int marks[] = { 7, 5, 9, 11, 13 }; /* filled circle, square, triangles, diamond */
+static const int marks[] = {7, 5, 9, 11, 13}; /* filled circle, square, triangles, diamond */
 
 struct picture {
     FILE *data, *script;
@@ -23,7 +24,7 @@ struct picture {
 
 static int open_picture(struct picture *p)
 {
-    *p = (struct picture){ 0 };
+    *p = (struct picture){0};
     p->data = open_memstream(&p->data_text, &p->data_length);
     p->script = open_memstream(&p->script_text, &p->script_length);
     return p->data && p->script ? 0 : -1;
@@ -32,7 +33,7 @@ static int open_picture(struct picture *p)
 static int draw(struct picture *p, const char *path, struct err *err)
 {
     int closed = (p->data ? fclose(p->data) : -1) | (p->script ? fclose(p->script) : -1);
-    struct chart chart = { .width_px = WIDTH_PX, .height_px = HEIGHT_PX, .data = p->data_text, .script = p->script_text };
+    struct chart chart = {.width_px = WIDTH_PX, .height_px = HEIGHT_PX, .data = p->data_text, .script = p->script_text};
     int result = closed == 0 ? chart_draw(path, &chart, err) : err_add(err, "no picture '%s': out of memory", path);
     free(p->data_text);
     free(p->script_text);
@@ -43,9 +44,10 @@ static void put_frame(FILE *out, const char *title, const char *x, const char *y
 {
     fputs("set title ", out);
     chart_quote(out, title);
-    fprintf(out, " font ',15' textcolor rgb '#222222'\nset border 3 lc rgb '#444444'\n"
-                 "set tics nomirror out scale 0.5 textcolor rgb '#222222'\nset grid lc rgb '%s'\n"
-                 "set xlabel '%s' textcolor rgb '#222222'\nset ylabel '%s' textcolor rgb '#222222'\n",
+    fprintf(out,
+            " font ',15' textcolor rgb '#222222'\nset border 3 lc rgb '#444444'\n"
+            "set tics nomirror out scale 0.5 textcolor rgb '#222222'\nset grid lc rgb '%s'\n"
+            "set xlabel '%s' textcolor rgb '#222222'\nset ylabel '%s' textcolor rgb '#222222'\n",
             chart_light_grey, x, y);
 }
 
@@ -63,8 +65,8 @@ static int by_memory(const void *a, const void *b)
 
 static bool same_place(const struct compare_point *a, const struct compare_point *b)
 {
-    return !(a->makespan < b->makespan) && !(a->makespan > b->makespan) && !(a->peak_activations < b->peak_activations) &&
-           !(a->peak_activations > b->peak_activations);
+    return !(a->makespan < b->makespan) && !(a->makespan > b->makespan) &&
+           !(a->peak_activations < b->peak_activations) && !(a->peak_activations > b->peak_activations);
 }
 
 /* Points of one kind, with the names of all that share a place: memory, makespan, names. */
@@ -73,7 +75,8 @@ static void put_points(FILE *out, const struct compare_point *points, int n, boo
     for (int i = 0; i < n; i++) {
         if (points[i].pareto != pareto)
             continue;
-        fprintf(out, "%.15g\t%.15g\t\"  %s", points[i].peak_activations, points[i].makespan, schedule_names[points[i].schedule]);
+        fprintf(out, "%.15g\t%.15g\t\"  %s", points[i].peak_activations, points[i].makespan,
+                schedule_names[points[i].schedule]);
         for (; i + 1 < n && same_place(&points[i], &points[i + 1]); i++)
             fprintf(out, ", %s", schedule_names[points[i + 1].schedule]);
         fputs("\"\n", out);
@@ -81,7 +84,8 @@ static void put_points(FILE *out, const struct compare_point *points, int n, boo
     fputs("\n\n", out);
 }
 
-int compare_chart_scatter(const char *path, const char *title, const struct compare_point *points, int n, struct err *err)
+int compare_chart_scatter(const char *path, const char *title, const struct compare_point *points, int n,
+                          struct err *err)
 {
     struct picture p;
     if (open_picture(&p) < 0 || n == 0)
@@ -96,12 +100,13 @@ int compare_chart_scatter(const char *path, const char *title, const struct comp
     }
     free(sorted);
     put_frame(p.script, title, "most activations of a rank (stages)", "makespan (units of cost)");
-    fprintf(p.script, "set offsets graph 0.05, graph 0.16, graph 0.08, graph 0.08\nset key inside top right\nplot \\\n"
-                      "  data index 1 using 1:2 with fsteps lw 1.5 dt 2 lc rgb '%s' notitle, \\\n"
-                      "  data index 0 using 1:2 with points pt 7 ps 1.3 lc rgb '%s' title 'beaten in both', \\\n"
-                      "  data index 0 using 1:2:3 with labels left font ',10' textcolor rgb '#666666' notitle, \\\n"
-                      "  data index 1 using 1:2 with points pt 7 ps 1.8 lc rgb '%s' title 'not beaten in both', \\\n"
-                      "  data index 1 using 1:2:3 with labels left offset 0,0.7 font ',11' textcolor rgb '#000000' notitle\n",
+    fprintf(p.script,
+            "set offsets graph 0.05, graph 0.16, graph 0.08, graph 0.08\nset key inside top right\nplot \\\n"
+            "  data index 1 using 1:2 with fsteps lw 1.5 dt 2 lc rgb '%s' notitle, \\\n"
+            "  data index 0 using 1:2 with points pt 7 ps 1.3 lc rgb '%s' title 'beaten in both', \\\n"
+            "  data index 0 using 1:2:3 with labels left font ',10' textcolor rgb '#666666' notitle, \\\n"
+            "  data index 1 using 1:2 with points pt 7 ps 1.8 lc rgb '%s' title 'not beaten in both', \\\n"
+            "  data index 1 using 1:2:3 with labels left offset 0,0.7 font ',11' textcolor rgb '#000000' notitle\n",
             chart_palette[CHART_BLUE], chart_grey, chart_palette[CHART_BLUE]);
     return draw(&p, path, err);
 }
@@ -119,10 +124,10 @@ static int put_line(FILE *out, const struct pricing *pricing, int pp, int vp, in
 {
     int n = 0;
     for (int m = 1; m <= most; m = next_count(m, most)) {
-        struct arena arena = { 0 };
+        struct arena arena = {0};
         struct priced priced;
         const struct schedule *s = schedule_of(schedule);
-        struct schedule_request request = { .pp = pp, .vp = s->vp_max > 2 && vp ? vp : 0, .micro_batches = m };
+        struct schedule_request request = {.pp = pp, .vp = s->vp_max > 2 && vp ? vp : 0, .micro_batches = m};
         if (s->placement == PLACEMENT_BIDIR && m % 2 != 0)
             request.micro_batches = m + 1;
         if (pricing_schedule(pricing, schedule, &request, false, &arena, &priced, NULL) == 0) {
@@ -144,15 +149,18 @@ int compare_chart_bubbles(const char *path, const struct pricing *pricing, int p
     char title[256];
     if (open_picture(&p) < 0)
         return draw(&p, path, err);
-    snprintf(title, sizeof title, "bubble against micro-batches: pp %d, F %.6g, B %.6g, W %.6g, one hop %.6g", pp, pricing->cost[0],
-             pricing->cost[1], pricing->cost[2], pricing->comm);
+    snprintf(title, sizeof title, "bubble against micro-batches: pp %d, F %.6g, B %.6g, W %.6g, one hop %.6g", pp,
+             pricing->cost[0], pricing->cost[1], pricing->cost[2], pricing->comm);
     put_frame(p.script, title, "micro-batches", "bubble (% of all ranks’ time)");
-    fprintf(p.script, "set logscale x 2\nset xrange [1:%d]\nset yrange [0:100]\nset key outside right top samplen 2\nplot \\\n", most_micro_batches);
+    fprintf(p.script,
+            "set logscale x 2\nset xrange [1:%d]\nset yrange [0:100]\nset key outside right top samplen 2\nplot \\\n",
+            most_micro_batches);
     for (int i = 0; i < n; i++) {
         put_line(p.data, pricing, pp, vp, most_micro_batches, which[i]);
-        fprintf(p.script, "%s  data index %d using 1:2 with linespoints lw 1.5 dt %d pt %d ps 0.7 lc rgb '%s' title '%s'", i ? ", \\\n" : "", i,
-                1 + i / COLOURS, marks[(size_t)i % (sizeof marks / sizeof *marks)], chart_palette[colours[i % COLOURS]],
-                schedule_names[which[i]]);
+        fprintf(p.script,
+                "%s  data index %d using 1:2 with linespoints lw 1.5 dt %d pt %d ps 0.7 lc rgb '%s' title '%s'",
+                i ? ", \\\n" : "", i, 1 + i / COLOURS, marks[(size_t)i % (sizeof marks / sizeof *marks)],
+                chart_palette[colours[i % COLOURS]], schedule_names[which[i]]);
     }
     fputc('\n', p.script);
     return draw(&p, path, err);

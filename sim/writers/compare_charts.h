@@ -19,7 +19,8 @@ struct compare_point {
 };
 
 /* Makespan against peak activations; the schedules on the front are joined. title: "pp 8, 32 micro-batches". */
-int compare_chart_scatter(const char *path, const char *title, const struct compare_point *points, int n, struct err *err);
+int compare_chart_scatter(const char *path, const char *title, const struct compare_point *points, int n,
+                          struct err *err);
 
 /* Bubble fraction against the number of micro-batches, up to most_micro_batches, of the given schedules; where a
  * schedule does not allow a number its line has a gap. */

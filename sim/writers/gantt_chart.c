@@ -13,15 +13,26 @@
 #include "sim/timeline.h"
 #include "sim/writers/chart.h"
 
-enum { WIDTH_MIN_PX = 900, WIDTH_MAX_PX = 4800, MARGIN_PX = 150, ROW_MIN_PX = 16, ROW_MAX_PX = 44, PLOT_MAX_PX = 1500, FONT_MIN = 6, FONT_MAX = 11 };
+enum {
+    WIDTH_MIN_PX = 900,
+    WIDTH_MAX_PX = 4800,
+    MARGIN_PX = 150,
+    ROW_MIN_PX = 16,
+    ROW_MAX_PX = 44,
+    PLOT_MAX_PX = 1500,
+    FONT_MIN = 6,
+    FONT_MAX = 11
+};
 
 /* Okabe-Ito; a rank's odd chunks are lighter. */
-static const struct { const char *fill[2], *text, *name; } looks[] = {
-    [OP_F] = { { "#0072B2", "#56B4E9" }, "#FFFFFF", "F forward" },
-    [OP_B] = { { "#E69F00", "#F5CB73" }, "#000000", "B input gradient" },
-    [OP_W] = { { "#009E73", "#66CFB0" }, "#000000", "W weight gradient" },
-    [OP_BW] = { { "#D55E00", "#F0995A" }, "#000000", "BW both, fused" },
-    [OP_F_BW] = { { "#CC79A7", "#E3B3CE" }, "#000000", "F&BW overlapped" },
+static const struct {
+    const char *fill[2], *text, *name;
+} looks[] = {
+    [OP_F] = {{"#0072B2", "#56B4E9"}, "#FFFFFF", "F forward"},
+    [OP_B] = {{"#E69F00", "#F5CB73"}, "#000000", "B input gradient"},
+    [OP_W] = {{"#009E73", "#66CFB0"}, "#000000", "W weight gradient"},
+    [OP_BW] = {{"#D55E00", "#F0995A"}, "#000000", "BW both, fused"},
+    [OP_F_BW] = {{"#CC79A7", "#E3B3CE"}, "#000000", "F&BW overlapped"},
 };
 
 struct picture {
@@ -32,11 +43,14 @@ struct picture {
     char *data_text, *script_text;
     size_t data_length, script_length;
     int width_px, row_px, height_px;
-    int font; /* of the numbers in the boxes */
+    int font;   /* of the numbers in the boxes */
     int blocks; /* of the data file */
 };
 
-static double shown(const struct picture *p, double ticks) { return ticks * p->options->per_tick; }
+static double shown(const struct picture *p, double ticks)
+{
+    return ticks * p->options->per_tick;
+}
 
 static double px_of(const struct picture *p, double ticks)
 {
@@ -71,9 +85,10 @@ static void choose_size(struct picture *p)
     p->font = fits < FONT_MIN ? FONT_MIN : fits > FONT_MAX ? FONT_MAX : fits;
 }
 
-static int open_picture(struct picture *p, const struct program *program, const struct timeline *timeline, const struct gantt_chart *options)
+static int open_picture(struct picture *p, const struct program *program, const struct timeline *timeline,
+                        const struct gantt_chart *options)
 {
-    *p = (struct picture){ .program = program, .timeline = timeline, .options = options };
+    *p = (struct picture){.program = program, .timeline = timeline, .options = options};
     p->data = open_memstream(&p->data_text, &p->data_length);
     p->script = open_memstream(&p->script_text, &p->script_length);
     return p->data && p->script ? 0 : -1;
@@ -82,7 +97,8 @@ static int open_picture(struct picture *p, const struct program *program, const 
 static int draw(struct picture *p, const char *path, struct err *err)
 {
     int closed = (p->data ? fclose(p->data) : -1) | (p->script ? fclose(p->script) : -1);
-    struct chart chart = { .width_px = p->width_px, .height_px = p->height_px, .data = p->data_text, .script = p->script_text };
+    struct chart chart = {
+        .width_px = p->width_px, .height_px = p->height_px, .data = p->data_text, .script = p->script_text};
     int result = closed == 0 ? chart_draw(path, &chart, err) : err_add(err, "no picture '%s': out of memory", path);
     free(p->data_text);
     free(p->script_text);
@@ -92,13 +108,15 @@ static int draw(struct picture *p, const char *path, struct err *err)
 static void put_title(const struct picture *p, const char *what)
 {
     char text[512];
-    snprintf(text, sizeof text, "%s: %s%.6g %s, bubble %.1f %%", p->options->title, what, shown(p, (double)p->timeline->makespan_ps),
-             p->options->unit, 100 * timeline_bubble_fraction(p->timeline));
+    snprintf(text, sizeof text, "%s: %s%.6g %s, bubble %.1f %%", p->options->title, what,
+             shown(p, (double)p->timeline->makespan_ps), p->options->unit, 100 * timeline_bubble_fraction(p->timeline));
     fputs("set title ", p->script);
     chart_quote(p->script, text);
     fputs(" font ',14' textcolor rgb '#222222'\n", p->script);
-    fputs("set border 3 lc rgb '#444444'\nset tics nomirror out scale 0.5 textcolor rgb '#222222'\n"
-          "set key at screen 0.5, 0.01 center bottom horizontal reverse Left samplen 1.2 width 1 maxrows 3\nset bmargin 7.5\nset xlabel ", p->script);
+    fputs(
+        "set border 3 lc rgb '#444444'\nset tics nomirror out scale 0.5 textcolor rgb '#222222'\n"
+        "set key at screen 0.5, 0.01 center bottom horizontal reverse Left samplen 1.2 width 1 maxrows 3\nset bmargin 7.5\nset xlabel ",
+        p->script);
     snprintf(text, sizeof text, "time (%s)", p->options->unit);
     chart_quote(p->script, text);
     fprintf(p->script, " textcolor rgb '#222222'\nset xrange [0:%.15g]\n", shown(p, (double)p->timeline->makespan_ps));
@@ -193,7 +211,8 @@ static int put_messages(struct picture *p)
 static void put_rank_axis(struct picture *p)
 {
     int step = p->program->pp > 32 ? 4 : 1;
-    fprintf(p->script, "set yrange [%.2f:-0.6] noextend\nset ylabel 'rank' textcolor rgb '#222222'\nset ytics %d\n", p->program->pp - 0.4, step);
+    fprintf(p->script, "set yrange [%.2f:-0.6] noextend\nset ylabel 'rank' textcolor rgb '#222222'\nset ytics %d\n",
+            p->program->pp - 0.4, step);
     fprintf(p->script, "set style fill solid 1.0 border lc rgb '#FFFFFF'\nplot \\\n");
     for (int r = 0; r < p->program->pp; r++)
         fprintf(p->data, "0\t%.15g\t%d\n", shown(p, (double)p->timeline->makespan_ps), r);
@@ -201,8 +220,8 @@ static void put_rank_axis(struct picture *p)
     fputs("  data index 0 using 1:3:1:2:($3-0.42):($3+0.42) with boxxyerror fc rgb '#EEEEEE' title 'idle'", p->script);
 }
 
-int gantt_chart_draw(const char *path, const struct program *program, const struct timeline *timeline, const struct gantt_chart *options,
-                     struct err *err)
+int gantt_chart_draw(const char *path, const struct program *program, const struct timeline *timeline,
+                     const struct gantt_chart *options, struct err *err)
 {
     struct picture p;
     if (open_picture(&p, program, timeline, options) < 0)
@@ -214,15 +233,22 @@ int gantt_chart_draw(const char *path, const struct program *program, const stru
         for (int parity = 0; parity < 2; parity++) {
             if (put_boxes(&p, kind, parity) == 0)
                 continue;
-            fprintf(p.script, ", \\\n  data index %d using 1:3:1:2:($3-0.42):($3+0.42) with boxxyerror fc rgb '%s' title '%s%s', \\\n", p.blocks,
-                    looks[kind].fill[parity], looks[kind].name,
-                    !parity ? "" : program->placement == PLACEMENT_BIDIR ? ", direction 1" : ", odd chunk");
-            fprintf(p.script, "  data index %d using (($1+$2)/2):3:4 with labels font ',%d' textcolor rgb '%s' notitle", p.blocks, p.font,
-                    parity ? "#000000" : looks[kind].text);
+            fprintf(
+                p.script,
+                ", \\\n  data index %d using 1:3:1:2:($3-0.42):($3+0.42) with boxxyerror fc rgb '%s' title '%s%s', \\\n",
+                p.blocks, looks[kind].fill[parity], looks[kind].name,
+                !parity                                 ? ""
+                : program->placement == PLACEMENT_BIDIR ? ", direction 1"
+                                                        : ", odd chunk");
+            fprintf(p.script, "  data index %d using (($1+$2)/2):3:4 with labels font ',%d' textcolor rgb '%s' notitle",
+                    p.blocks, p.font, parity ? "#000000" : looks[kind].text);
             end_block(&p);
         }
     if (put_messages(&p) > 0) {
-        fprintf(p.script, ", \\\n  data index %d using 1:($3+0.46):($2-$1):(0) with vectors nohead lw 2 lc rgb '#000000' title 'communication'", p.blocks);
+        fprintf(
+            p.script,
+            ", \\\n  data index %d using 1:($3+0.46):($2-$1):(0) with vectors nohead lw 2 lc rgb '#000000' title 'communication'",
+            p.blocks);
         end_block(&p);
     }
     fputc('\n', p.script);
@@ -234,7 +260,8 @@ int gantt_chart_draw(const char *path, const struct program *program, const stru
 /* Step function of one rank: time, held. */
 static void put_memory(struct picture *p, int r, double per_byte, double per_chunk)
 {
-    const int64_t *all = p->options->costs ? p->options->costs->act_bytes : NULL, *by_b = all ? p->options->costs->act_b_bytes : NULL;
+    const int64_t *all = p->options->costs ? p->options->costs->act_bytes : NULL,
+                  *by_b = all ? p->options->costs->act_b_bytes : NULL;
     double held = 0;
     fprintf(p->data, "0\t0\n");
     for (int i = 0; i < p->program->n_ops[r]; i++) {
@@ -248,15 +275,16 @@ static void put_memory(struct picture *p, int r, double per_byte, double per_chu
         }
         if (kind == OP_F)
             continue;
-        double whole = all ? (double)all[stage] * per_byte : per_chunk, first = by_b ? (double)by_b[stage] * per_byte : 0;
+        double whole = all ? (double)all[stage] * per_byte : per_chunk,
+               first = by_b ? (double)by_b[stage] * per_byte : 0;
         held -= kind == OP_BW ? whole : kind == OP_B ? first : whole - first;
         fprintf(p->data, "%.15g\t%.9g\n", shown(p, (double)p->timeline->end_ps[r][i]), held);
     }
     fprintf(p->data, "%.15g\t0\n", shown(p, (double)p->timeline->makespan_ps));
 }
 
-int gantt_chart_memory(const char *path, const struct program *program, const struct timeline *timeline, const struct gantt_chart *options,
-                       struct err *err)
+int gantt_chart_memory(const char *path, const struct program *program, const struct timeline *timeline,
+                       const struct gantt_chart *options, struct err *err)
 {
     struct picture p;
     if (open_picture(&p, program, timeline, options) < 0)
@@ -267,14 +295,17 @@ int gantt_chart_memory(const char *path, const struct program *program, const st
     put_title(&p, "activations over time, makespan ");
     fprintf(p.script, "set ylabel '%s' textcolor rgb '#222222'\nset yrange [0:*]\nset grid ytics lc rgb '%s'\n",
             bytes ? "activations held (GiB)" : "activations held (stages)", chart_light_grey);
-    fprintf(p.script, "set palette defined (0 '#0072B2', 1 '#56B4E9', 2 '#009E73', 3 '#F0E442', 4 '#E69F00', 5 '#D55E00')\n"
-                      "unset colorbox\nset cbrange [0:%d]\nplot \\\n", program->pp > 1 ? program->pp - 1 : 1);
+    fprintf(p.script,
+            "set palette defined (0 '#0072B2', 1 '#56B4E9', 2 '#009E73', 3 '#F0E442', 4 '#E69F00', 5 '#D55E00')\n"
+            "unset colorbox\nset cbrange [0:%d]\nplot \\\n",
+            program->pp > 1 ? program->pp - 1 : 1);
     for (int r = 0; r < program->pp; r++) {
         put_memory(&p, r, 1 / UNIT_GIB, options->stages_per_chunk);
         bool named = program->pp <= 16 || r == 0 || r == program->pp - 1 || r % ((program->pp + 7) / 8) == 0;
         char name[32];
         snprintf(name, sizeof name, "title 'rank %d'", r);
-        fprintf(p.script, "%s  data index %d using 1:2 with steps lw 2 lc palette cb %d %s", r ? ", \\\n" : "", p.blocks, r, named ? name : "notitle");
+        fprintf(p.script, "%s  data index %d using 1:2 with steps lw 2 lc palette cb %d %s", r ? ", \\\n" : "",
+                p.blocks, r, named ? name : "notitle");
         end_block(&p);
     }
     fputc('\n', p.script);

@@ -11,12 +11,14 @@
 
 enum { COLUMNS_DEFAULT = 100, COLUMNS_MIN = 20, COLUMNS_MAX = 2000, CELL_MAX = 4, OP_CELLS = 4, LABEL_MAX = 48 };
 
-static const struct { const char *shade, *colour, *meaning; } styles[] = {
-    [OP_F] = { "\u2591", "\033[97;48;5;25m", "F forward" },                  /* blue */
-    [OP_B] = { "\u2593", "\033[30;48;5;214m", "B input gradient" },          /* orange */
-    [OP_W] = { "\u2592", "\033[30;48;5;36m", "W weight gradient" },          /* green */
-    [OP_BW] = { "\u2588", "\033[97;48;5;166m", "BW both, fused" },           /* vermillion */
-    [OP_F_BW] = { "\u259e", "\033[97;48;5;133m", "F&BW overlapped" },        /* purple */
+static const struct {
+    const char *shade, *colour, *meaning;
+} styles[] = {
+    [OP_F] = {"\u2591", "\033[97;48;5;25m", "F forward"},           /* blue */
+    [OP_B] = {"\u2593", "\033[30;48;5;214m", "B input gradient"},   /* orange */
+    [OP_W] = {"\u2592", "\033[30;48;5;36m", "W weight gradient"},   /* green */
+    [OP_BW] = {"\u2588", "\033[97;48;5;166m", "BW both, fused"},    /* vermillion */
+    [OP_F_BW] = {"\u259e", "\033[97;48;5;133m", "F&BW overlapped"}, /* purple */
 };
 static const char *const idle_text = "\u00b7";
 
@@ -58,8 +60,8 @@ static int choose_columns(const struct program *p, const struct timeline *t, int
     return cells >= 1 ? (int)(cells * ops + 0.5) : columns;
 }
 
-static void half_label(const struct program *p, const char *kind, unsigned micro_batch, int direction, int stage, bool chunk, char *text,
-                       size_t size)
+static void half_label(const struct program *p, const char *kind, unsigned micro_batch, int direction, int stage,
+                       bool chunk, char *text, size_t size)
 {
     int number = p->stage_chunk[direction * p->stages + stage];
     if (chunk && p->chunks > 1 && number < 26)
@@ -77,8 +79,8 @@ static void choose_label(const struct program *p, const struct op *op, int room,
         if (op->kind == OP_F_BW) {
             size_t n = strlen(label);
             label[n] = '&';
-            half_label(p, brevity < 2 ? "BW" : "", op->micro_batch2, op->direction2, op->stage2, brevity == 0, label + n + 1,
-                       LABEL_MAX - n - 1);
+            half_label(p, brevity < 2 ? "BW" : "", op->micro_batch2, op->direction2, op->stage2, brevity == 0,
+                       label + n + 1, LABEL_MAX - n - 1);
         }
         if ((int)strlen(label) <= room)
             return;
@@ -91,8 +93,8 @@ static int column_of(const struct timeline *t, const struct line *line, int64_t 
     return (int)((double)time_ps * line->columns / (double)t->makespan_ps + 0.5);
 }
 
-static void draw_op(const struct program *p, const struct timeline *t, const struct op *op, int64_t start_ps, int64_t end_ps,
-                    struct line *line)
+static void draw_op(const struct program *p, const struct timeline *t, const struct op *op, int64_t start_ps,
+                    int64_t end_ps, struct line *line)
 {
     char label[LABEL_MAX];
     int from = column_of(t, line, start_ps), to = column_of(t, line, end_ps);
@@ -123,23 +125,24 @@ static void print_line(FILE *out, const struct line *line, bool colour)
 
 static void print_legend(FILE *out, const struct program *p, bool colour)
 {
-    bool used[OP_KINDS] = { false };
+    bool used[OP_KINDS] = {false};
     for (int r = 0; r < p->pp; r++)
         for (int i = 0; i < p->n_ops[r]; i++)
             used[p->ops[r][i].kind] = true;
     for (int kind = OP_F; kind <= OP_F_BW; kind++)
         if (used[kind])
-            fprintf(out, "%s%s%s %s   ", colour ? styles[kind].colour : "", colour ? "  " : styles[kind].shade, colour ? "\033[0m" : "",
-                    styles[kind].meaning);
+            fprintf(out, "%s%s%s %s   ", colour ? styles[kind].colour : "", colour ? "  " : styles[kind].shade,
+                    colour ? "\033[0m" : "", styles[kind].meaning);
     fprintf(out, "%s idle\n", idle_text);
 }
 
-void gantt_text_print(FILE *out, const struct program *program, const struct timeline *timeline, int columns, bool colour)
+void gantt_text_print(FILE *out, const struct program *program, const struct timeline *timeline, int columns,
+                      bool colour)
 {
     char label[32];
     int width = snprintf(label, sizeof label, "rank %d ", program->pp - 1), room = columns - width - 1;
     room = room < COLUMNS_MIN ? COLUMNS_MIN : room > COLUMNS_MAX ? COLUMNS_MAX : room;
-    struct line line = { .columns = choose_columns(program, timeline, room) };
+    struct line line = {.columns = choose_columns(program, timeline, room)};
     line.glyph = malloc((size_t)line.columns * sizeof *line.glyph);
     line.kind = malloc((size_t)line.columns);
     for (int r = 0; r < program->pp && line.glyph && line.kind; r++) {
@@ -148,7 +151,8 @@ void gantt_text_print(FILE *out, const struct program *program, const struct tim
             for (int i = 0; i < program->n_ops[r]; i++) {
                 size_t at = (size_t)k * (size_t)program->n_ops[r] + (size_t)i;
                 if (op_is_compute(&program->ops[r][i]))
-                    draw_op(program, timeline, &program->ops[r][i], timeline->start_ps[r][at], timeline->end_ps[r][at], &line);
+                    draw_op(program, timeline, &program->ops[r][i], timeline->start_ps[r][at], timeline->end_ps[r][at],
+                            &line);
             }
         snprintf(label, sizeof label, "rank %d", r);
         fprintf(out, "%-*s|", width, label);

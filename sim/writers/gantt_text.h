@@ -9,7 +9,8 @@ struct program;
 struct timeline;
 
 /* The timeline must be recorded. colour: escape codes for terminals; without, kinds differ by their shading. */
-void gantt_text_print(FILE *out, const struct program *program, const struct timeline *timeline, int columns, bool colour);
+void gantt_text_print(FILE *out, const struct program *program, const struct timeline *timeline, int columns,
+                      bool colour);
 /* Columns of the terminal behind `out`, or 100 for a file or pipe. */
 int gantt_text_columns(FILE *out);
 /* Is `out` a terminal that wants colour (NO_COLOR unset)? */

@@ -41,7 +41,10 @@ static void print_per_rank(FILE *out, const struct priced *priced, double (*valu
     fputc('\n', out);
 }
 
-static double peak_of(const struct priced *p, int rank) { return p->timeline.rank[rank].peak_in_flight * p->stages_per_chunk; }
+static double peak_of(const struct priced *p, int rank)
+{
+    return p->timeline.rank[rank].peak_in_flight * p->stages_per_chunk;
+}
 
 static double idle_of(const struct priced *p, int rank)
 {
@@ -55,12 +58,14 @@ static void print_title(FILE *out, const struct priced *priced, const struct sch
         fprintf(out, "%s (%s)\n", priced->schedule->title, priced->schedule->cite);
     else
         fprintf(out, "program %s\n", label->source);
-    fprintf(out, "pp %d, %d chunk%s per rank, %d micro-batches", p->pp, p->chunks, p->chunks > 1 ? "s" : "", p->micro_batches);
+    fprintf(out, "pp %d, %d chunk%s per rank, %d micro-batches", p->pp, p->chunks, p->chunks > 1 ? "s" : "",
+            p->micro_batches);
     if (label->group > 0)
         fprintf(out, ", groups of %d", label->group);
     if (label->variant)
         fprintf(out, ", variant %s", label->variant);
-    fprintf(out, "%s, placement %s\n", p->directions > 1 ? ", half of them in each direction" : "", placement_names[p->placement]);
+    fprintf(out, "%s, placement %s\n", p->directions > 1 ? ", half of them in each direction" : "",
+            placement_names[p->placement]);
 }
 
 static bool has_overlaps(const struct program *p)
@@ -78,14 +83,16 @@ static void print_costs(FILE *out, const struct priced *priced, const struct pri
     if (pricing->stage_cost[0])
         fprintf(out, "cost        per stage from %s", pricing->stage_cost_file);
     else
-        fprintf(out, "cost        F %.6g, B %.6g, W %.6g per rank and micro-batch", pricing->cost[0], pricing->cost[1], pricing->cost[2]);
+        fprintf(out, "cost        F %.6g, B %.6g, W %.6g per rank and micro-batch", pricing->cost[0], pricing->cost[1],
+                pricing->cost[2]);
     fprintf(out, ", one hop %.6g", pricing->comm);
     if (has_overlaps(&priced->program))
         fprintf(out, ", overlapped slots: %s", pricing_overlap(pricing, overlap, sizeof overlap));
     fprintf(out, "%s\n", pricing->blocking_sends ? ", blocking sends" : "");
 }
 
-void schedule_out_summary(FILE *out, const struct priced *priced, const struct pricing *pricing, const struct schedule_label *label)
+void schedule_out_summary(FILE *out, const struct priced *priced, const struct pricing *pricing,
+                          const struct schedule_label *label)
 {
     const struct timeline *t = &priced->timeline;
     print_title(out, priced, label);
@@ -93,15 +100,18 @@ void schedule_out_summary(FILE *out, const struct priced *priced, const struct p
     fprintf(out, "makespan    %.9g\n", priced_units(priced, t->makespan_ps));
     fprintf(out, "ideal       %.9g   (mean busy time of a rank)\n", timeline_ideal_ps(t) / priced->ticks_per_unit);
     fprintf(out, "bubble      %.4g %%\n", 100 * timeline_bubble_fraction(t));
-    fprintf(out, "span        %.9g   (longest first start to last end of one rank)\n", priced_units(priced, t->span_ps));
+    fprintf(out, "span        %.9g   (longest first start to last end of one rank)\n",
+            priced_units(priced, t->span_ps));
     if (t->iterations > 1)
-        fprintf(out, "period      %.9g   (from one of %d iterations to the next)\n", priced_units(priced, t->period_ps), t->iterations);
+        fprintf(out, "period      %.9g   (from one of %d iterations to the next)\n", priced_units(priced, t->period_ps),
+                t->iterations);
     fputs("idle        ", out);
     print_per_rank(out, priced, idle_of);
     fputs("activations ", out);
     print_per_rank(out, priced, peak_of);
     if (priced->schedule && priced->schedule->weight_copies > 1)
-        fprintf(out, "weights     %d x: every rank holds %d stages\n", priced->schedule->weight_copies, priced->schedule->weight_copies);
+        fprintf(out, "weights     %d x: every rank holds %d stages\n", priced->schedule->weight_copies,
+                priced->schedule->weight_copies);
 }
 
 /* ---- JSON ---- */
@@ -124,7 +134,8 @@ static void write_text(FILE *out, const char *text)
     fputc('"', out);
 }
 
-static void write_list(FILE *out, const char *name, const struct priced *priced, double (*value)(const struct priced *, int rank))
+static void write_list(FILE *out, const char *name, const struct priced *priced,
+                       double (*value)(const struct priced *, int rank))
 {
     char text[NUMBER_MAX];
     fprintf(out, "  \"%s\": [", name);
@@ -133,7 +144,8 @@ static void write_list(FILE *out, const char *name, const struct priced *priced,
     fputs("],\n", out);
 }
 
-static void write_half(FILE *out, const struct program *p, const char *suffix, unsigned micro_batch, int stage, int direction)
+static void write_half(FILE *out, const struct program *p, const char *suffix, unsigned micro_batch, int stage,
+                       int direction)
 {
     fprintf(out, ",\"mb%s\":%u,\"chunk%s\":%d,\"stage%s\":%d", suffix, micro_batch, suffix,
             p->stage_chunk[direction * p->stages + stage], suffix, stage);
@@ -196,7 +208,8 @@ static void write_cost(FILE *out, const struct pricing *pricing)
         fprintf(out, "\"%s\"},\n", engine_slot_names[pricing->slot]);
 }
 
-void schedule_out_json(FILE *out, const struct priced *priced, const struct pricing *pricing, const struct schedule_label *label)
+void schedule_out_json(FILE *out, const struct priced *priced, const struct pricing *pricing,
+                       const struct schedule_label *label)
 {
     const struct timeline *t = &priced->timeline;
     const struct program *p = &priced->program;
@@ -206,8 +219,8 @@ void schedule_out_json(FILE *out, const struct priced *priced, const struct pric
     write_text(out, priced->schedule ? priced->schedule->cite : label->source);
     fputs(",\n  \"variant\": ", out);
     write_text(out, label->variant);
-    fprintf(out, ",\n  \"pp\": %d,\n  \"vp\": %d,\n  \"microbatches\": %d,\n  \"placement\": \"%s\",\n", p->pp, label->vp, p->micro_batches,
-            placement_names[p->placement]);
+    fprintf(out, ",\n  \"pp\": %d,\n  \"vp\": %d,\n  \"microbatches\": %d,\n  \"placement\": \"%s\",\n", p->pp,
+            label->vp, p->micro_batches, placement_names[p->placement]);
     write_cost(out, pricing);
     write_number(out, "makespan", priced_units(priced, t->makespan_ps));
     write_number(out, "ideal", timeline_ideal_ps(t) / priced->ticks_per_unit);

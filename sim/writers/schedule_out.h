@@ -15,9 +15,11 @@ struct schedule_label {
     const char *variant; /* NULL = the usual form */
 };
 
-void schedule_out_summary(FILE *out, const struct priced *priced, const struct pricing *pricing, const struct schedule_label *label);
+void schedule_out_summary(FILE *out, const struct priced *priced, const struct pricing *pricing,
+                          const struct schedule_label *label);
 /* One document, with the program when the timeline is recorded. */
-void schedule_out_json(FILE *out, const struct priced *priced, const struct pricing *pricing, const struct schedule_label *label);
+void schedule_out_json(FILE *out, const struct priced *priced, const struct pricing *pricing,
+                       const struct schedule_label *label);
 /* The shortest text that reads back as the same number; returns buffer. */
 const char *schedule_out_number(double value, char *buffer, size_t size);
 

@@ -19,24 +19,26 @@ struct trace {
     const struct timeline *timeline;
     const struct engine_costs *costs;
     const struct trace_options *options;
-    bool any;          /* an event has been written */
-    int64_t *start_ps; /* [2][slot] start of the F and of the backward of (direction, stage, micro-batch), this iteration */
+    bool any; /* an event has been written */
+    int64_t
+        *start_ps; /* [2][slot] start of the F and of the backward of (direction, stage, micro-batch), this iteration */
     int64_t n_slots;
-    int64_t flows;     /* arrows drawn */
+    int64_t flows; /* arrows drawn */
 };
 
 static void event(struct trace *t, const char *phase, int rank, enum thread thread, int64_t at_ps)
 {
-    fprintf(t->out, "%s\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.15g", t->any ? "," : "", phase, rank, (int)thread,
-            (double)at_ps * t->options->us_per_tick);
+    fprintf(t->out, "%s\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.15g", t->any ? "," : "", phase, rank,
+            (int)thread, (double)at_ps * t->options->us_per_tick);
     t->any = true;
 }
 
 static void name_rank(struct trace *t, int rank)
 {
-    static const char *const threads[] = { "compute", "send forward", "send backward" };
+    static const char *const threads[] = {"compute", "send forward", "send backward"};
     event(t, "M", rank, THREAD_COMPUTE, 0);
-    fprintf(t->out, ",\"name\":\"process_name\",\"args\":{\"name\":\"%s %d\"}}", t->options->rank_name ? t->options->rank_name : "rank", rank);
+    fprintf(t->out, ",\"name\":\"process_name\",\"args\":{\"name\":\"%s %d\"}}",
+            t->options->rank_name ? t->options->rank_name : "rank", rank);
     event(t, "M", rank, THREAD_COMPUTE, 0);
     fprintf(t->out, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}", rank);
     for (int thread = THREAD_COMPUTE; thread <= THREAD_BACKWARD; thread++) {
@@ -47,7 +49,8 @@ static void name_rank(struct trace *t, int rank)
 
 static int64_t slot_of(const struct trace *t, int direction, int stage, uint32_t micro_batch)
 {
-    return ((int64_t)direction * t->program->stages + stage) * program_direction_micro_batches(t->program) + micro_batch;
+    return ((int64_t)direction * t->program->stages + stage) * program_direction_micro_batches(t->program) +
+           micro_batch;
 }
 
 /* Where every message is consumed. */
@@ -73,8 +76,8 @@ static int64_t boundary_ps(const struct trace *t, const int64_t *values, int dir
 }
 
 /* The message of an op that ended at end_ps to stage `to`: a slice on the sender's stream, and an arrow. */
-static void message(struct trace *t, int rank, enum thread thread, int direction, int from, int to, uint32_t micro_batch, int64_t end_ps,
-                    int64_t *stream_ps)
+static void message(struct trace *t, int rank, enum thread thread, int direction, int from, int to,
+                    uint32_t micro_batch, int64_t end_ps, int64_t *stream_ps)
 {
     const struct program *p = t->program;
     int peer = p->stage_rank[direction * p->stages + to], boundary = from < to ? from : to;
@@ -87,10 +90,11 @@ static void message(struct trace *t, int rank, enum thread thread, int direction
     }
     if (length_ps > 0) {
         event(t, "X", rank, thread, start_ps);
-        fprintf(t->out, ",\"dur\":%.15g,\"name\":\"mb %u to %d\",\"args\":{\"stage\":%d}}", (double)length_ps * t->options->us_per_tick,
-                micro_batch, peer, to);
+        fprintf(t->out, ",\"dur\":%.15g,\"name\":\"mb %u to %d\",\"args\":{\"stage\":%d}}",
+                (double)length_ps * t->options->us_per_tick, micro_batch, peer, to);
     }
-    int64_t arrival_ps = t->start_ps[(thread == THREAD_FORWARD ? 0 : t->n_slots) + slot_of(t, direction, to, micro_batch)];
+    int64_t arrival_ps =
+        t->start_ps[(thread == THREAD_FORWARD ? 0 : t->n_slots) + slot_of(t, direction, to, micro_batch)];
     event(t, "s", rank, length_ps > 0 ? thread : THREAD_COMPUTE, length_ps > 0 ? start_ps : end_ps);
     fprintf(t->out, ",\"id\":%" PRId64 ",\"cat\":\"message\",\"name\":\"message\"}", t->flows);
     event(t, "f", peer, THREAD_COMPUTE, arrival_ps);
@@ -102,8 +106,9 @@ static void compute(struct trace *t, int rank, const struct op *op, int64_t star
     char name[96];
     event(t, "X", rank, THREAD_COMPUTE, start_ps);
     fprintf(t->out, ",\"dur\":%.15g,\"cat\":\"%s\",\"name\":\"%s\",\"args\":{\"mb\":%u,\"stage\":%d,\"chunk\":%d}}",
-            (double)(end_ps - start_ps) * t->options->us_per_tick, op_kind_names[op->kind], op_format(t->program, op, name, sizeof name),
-            op->micro_batch, op->stage, t->program->stage_chunk[op->direction * t->program->stages + op->stage]);
+            (double)(end_ps - start_ps) * t->options->us_per_tick, op_kind_names[op->kind],
+            op_format(t->program, op, name, sizeof name), op->micro_batch, op->stage,
+            t->program->stage_chunk[op->direction * t->program->stages + op->stage]);
 }
 
 static void messages(struct trace *t, int rank, const struct op *op, int64_t end_ps, int64_t *streams_ps)
@@ -112,9 +117,11 @@ static void messages(struct trace *t, int rank, const struct op *op, int64_t end
     bool backward = op->kind == OP_B || op->kind == OP_BW || overlap;
     int direction = overlap ? op->direction2 : op->direction, stage = overlap ? op->stage2 : op->stage;
     if (forward && op->stage + 1 < t->program->stages)
-        message(t, rank, THREAD_FORWARD, op->direction, op->stage, op->stage + 1, op->micro_batch, end_ps, &streams_ps[0]);
+        message(t, rank, THREAD_FORWARD, op->direction, op->stage, op->stage + 1, op->micro_batch, end_ps,
+                &streams_ps[0]);
     if (backward && stage > 0)
-        message(t, rank, THREAD_BACKWARD, direction, stage, stage - 1, overlap ? op->micro_batch2 : op->micro_batch, end_ps, &streams_ps[1]);
+        message(t, rank, THREAD_BACKWARD, direction, stage, stage - 1, overlap ? op->micro_batch2 : op->micro_batch,
+                end_ps, &streams_ps[1]);
 }
 
 struct held {
@@ -128,7 +135,8 @@ static void counter(struct trace *t, int rank, const struct held *held, int64_t 
     if (t->costs && t->costs->act_bytes)
         fprintf(t->out, ",\"name\":\"activation bytes\",\"args\":{\"bytes\":%" PRId64 "}}", held->bytes);
     else
-        fprintf(t->out, ",\"name\":\"activations\",\"args\":{\"stages\":%.15g}}", held->chunks * t->options->stages_per_chunk);
+        fprintf(t->out, ",\"name\":\"activations\",\"args\":{\"stages\":%.15g}}",
+                held->chunks * t->options->stages_per_chunk);
 }
 
 static void memory(struct trace *t, int rank, const struct op *op, int64_t start_ps, int64_t end_ps, struct held *held)
@@ -151,8 +159,8 @@ static void memory(struct trace *t, int rank, const struct op *op, int64_t start
 static void write_rank(struct trace *t, int rank, int iteration)
 {
     const struct program *p = t->program;
-    int64_t streams_ps[2] = { 0, 0 };
-    struct held held = { 0, 0 };
+    int64_t streams_ps[2] = {0, 0};
+    struct held held = {0, 0};
     for (int i = 0; i < p->n_ops[rank]; i++) {
         const struct op *op = &p->ops[rank][i];
         size_t at = (size_t)iteration * (size_t)p->n_ops[rank] + (size_t)i;
@@ -192,13 +200,13 @@ static void write_all(struct trace *t)
     fputs("\n]}\n", t->out);
 }
 
-int trace_write(const char *path, const struct program *program, const struct timeline *timeline, const struct engine_costs *costs,
-                const struct trace_options *options, struct err *err)
+int trace_write(const char *path, const struct program *program, const struct timeline *timeline,
+                const struct engine_costs *costs, const struct trace_options *options, struct err *err)
 {
     char *text = NULL;
     size_t length = 0;
-    struct arena arena = { 0 };
-    struct trace t = { .program = program, .timeline = timeline, .costs = costs, .options = options };
+    struct arena arena = {0};
+    struct trace t = {.program = program, .timeline = timeline, .costs = costs, .options = options};
     t.out = open_memstream(&text, &length);
     if (!t.out)
         return err_add(err, "trace '%s': out of memory", path);
@@ -207,7 +215,8 @@ int trace_write(const char *path, const struct program *program, const struct ti
     write_all(&t);
     arena_release(&arena);
     bool failed = ferror(t.out) != 0;
-    int result = fclose(t.out) != 0 || failed ? err_add(err, "trace '%s': out of memory", path) : file_write_atomic(path, text, length, err);
+    int result = fclose(t.out) != 0 || failed ? err_add(err, "trace '%s': out of memory", path)
+                                              : file_write_atomic(path, text, length, err);
     free(text);
     return result;
 }

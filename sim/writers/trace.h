@@ -12,15 +12,15 @@ struct program;
 struct timeline;
 
 struct trace_options {
-    const char *title;     /* in the file's metadata; NULL = none */
-    double us_per_tick;    /* microseconds shown per unit of the timeline: 1e-6 for picoseconds */
+    const char *title;       /* in the file's metadata; NULL = none */
+    double us_per_tick;      /* microseconds shown per unit of the timeline: 1e-6 for picoseconds */
     double stages_per_chunk; /* activations of one (micro-batch, chunk) in whole stages, for the counter */
-    const char *rank_name; /* "rank", "stage", ...; NULL = "rank" */
+    const char *rank_name;   /* "rank", "stage", ...; NULL = "rank" */
 };
 
 /* The timeline must be recorded. costs: for the length of messages and the bytes held; NULL = arrows only.
  * path "-" = standard output. */
-int trace_write(const char *path, const struct program *program, const struct timeline *timeline, const struct engine_costs *costs,
-                const struct trace_options *options, struct err *err);
+int trace_write(const char *path, const struct program *program, const struct timeline *timeline,
+                const struct engine_costs *costs, const struct trace_options *options, struct err *err);
 
 #endif

@@ -24,7 +24,7 @@ static double price(const struct program *program, const struct engine_costs *co
 {
     double best_s = 1e9;
     struct timeline timeline;
-    struct err err = { 0 };
+    struct err err = {0};
     for (int i = 0; i < 20; i++) {
         struct arena_mark mark = arena_mark(arena);
         double start_s = now_s();
@@ -50,11 +50,12 @@ int main(void)
     }
     printf("%-16s %10s %12s %14s %14s\n", "schedule", "ops", "emit ms", "engine ms", "million ops/s");
     for (int i = 0; i < SCHEDULES; i++) {
-        struct arena arena = { 0 }, scratch = { 0 };
-        struct err err = { 0 };
+        struct arena arena = {0}, scratch = {0};
+        struct err err = {0};
         struct program program;
-        struct engine_costs costs = { .forward_ps = duration, .backward_ps = duration, .wgrad_ps = duration, .p2p_ps = hop, .act_bytes = bytes };
-        struct schedule_request request = { .pp = PP, .micro_batches = MICRO_BATCHES };
+        struct engine_costs costs = {
+            .forward_ps = duration, .backward_ps = duration, .wgrad_ps = duration, .p2p_ps = hop, .act_bytes = bytes};
+        struct schedule_request request = {.pp = PP, .micro_batches = MICRO_BATCHES};
         double start_s = now_s();
         if (schedule_emit((enum plan_schedule)i, &request, &arena, &program, &err) < 0) {
             printf("%s\n", err.text);
@@ -62,8 +63,8 @@ int main(void)
         }
         double emit_s = now_s() - start_s, engine_s = price(&program, &costs, &scratch);
         double rate = (double)program_count_ops(&program) / engine_s;
-        printf("%-16s %10lld %12.2f %14.3f %14.1f\n", schedule_names[i], (long long)program_count_ops(&program), 1e3 * emit_s, 1e3 * engine_s,
-               rate / 1e6);
+        printf("%-16s %10lld %12.2f %14.3f %14.1f\n", schedule_names[i], (long long)program_count_ops(&program),
+               1e3 * emit_s, 1e3 * engine_s, rate / 1e6);
         slowest = rate < slowest ? rate : slowest;
         arena_release(&arena);
         arena_release(&scratch);

@@ -31,7 +31,10 @@ struct setting {
     enum engine_sync sync;
 };
 
-static int64_t ticks(double cost) { return (int64_t)llround(cost * TICKS); }
+static int64_t ticks(double cost)
+{
+    return (int64_t)llround(cost * TICKS);
+}
 
 static int price(const struct program *p, const struct setting *setting, struct arena *arena, struct timeline *ret)
 {
@@ -45,10 +48,14 @@ static int price(const struct program *p, const struct setting *setting, struct 
         costs[2 * n + s] = ticks(setting->wgrad * share + first + last);
         costs[3 * n + s] = ticks(setting->comm);
     }
-    struct engine_costs engine = { .forward_ps = costs, .backward_ps = costs + n, .wgrad_ps = costs + 2 * n,
-                                   .p2p_ps = costs + 3 * n, .slot = setting->slot,
-                                   .iterations = setting->iterations, .sync = setting->sync };
-    struct err err = { 0 };
+    struct engine_costs engine = {.forward_ps = costs,
+                                  .backward_ps = costs + n,
+                                  .wgrad_ps = costs + 2 * n,
+                                  .p2p_ps = costs + 3 * n,
+                                  .slot = setting->slot,
+                                  .iterations = setting->iterations,
+                                  .sync = setting->sync};
+    struct err err = {0};
     if (engine_run(p, &engine, arena, ret, &err) == 0)
         return 0;
     printf("%s\n", err.text);
@@ -63,7 +70,8 @@ static void expect(const char *where, const char *what, double got, double wante
 }
 
 /* "5|5|4": one number per rank, or one for all. */
-static void expect_ranks(const char *where, const char *what, const struct timeline *t, const double *got, const char *cell)
+static void expect_ranks(const char *where, const char *what, const struct timeline *t, const double *got,
+                         const char *cell)
 {
     for (int r = 0; r < t->ranks; r++) {
         char *end;
@@ -72,7 +80,10 @@ static void expect_ranks(const char *where, const char *what, const struct timel
     }
 }
 
-static double idle_of(const struct timeline *t, int64_t busy_ps) { return (double)(t->makespan_ps - busy_ps) / TICKS; }
+static double idle_of(const struct timeline *t, int64_t busy_ps)
+{
+    return (double)(t->makespan_ps - busy_ps) / TICKS;
+}
 
 /* ---- the built-in part ---- */
 
@@ -82,36 +93,39 @@ static const struct {
     double forward, backward, wgrad, comm, makespan, span; /* span 0 = makespan */
     const char *source;
 } cited[] = {
-    { SCHEDULE_GPIPE, 4, 1, 8, 1, 1, 1, 0, 33, 0, "arXiv:1811.06965: (M+P-1) u" },
-    { SCHEDULE_1F1B, 4, 1, 8, 1, 1, 1, 0, 33, 0, "arXiv:2104.04473, section 2.2.1" },
-    { SCHEDULE_1F1B, 8, 1, 32, 4, 4.4, 3.1, 0.2, 462.1, 0, "Megatron-LM d98e8a64, executed" },
-    { SCHEDULE_INTERLEAVED, 4, 2, 8, 1, 1, 1, 0, 28.5, 0, "arXiv:2104.04473, section 2.2.2: (P-1) u / V" },
-    { SCHEDULE_INTERLEAVED, 8, 2, 16, 4, 4.4, 3.1, 0.2, 230.25, 0, "Megatron-LM d98e8a64, executed" },
-    { SCHEDULE_LOOPED_BFS, 4, 2, 8, 1, 1, 1, 0, 28.5, 0, "arXiv:2211.05953: bubble of interleaved" },
-    { SCHEDULE_ZB_H1, 4, 1, 8, 1, 1, 1, 0, 27, 0, "arXiv:2401.10241: (P-1)(F+B-W)" },
-    { SCHEDULE_ZB_H1, 4, 1, 8, 4, 4.4, 3.1, 0.2, 110.3, 0, "Megatron-DeepSpeed's ZB-H1 order" },
-    { SCHEDULE_ZB_H2, 4, 1, 8, 1, 1, 1, 0, 27, 24, "arXiv:2401.10241: zero bubble of the span" },
-    { SCHEDULE_ZB_V, 8, 2, 32, 1, 1, 1, 0, 99.5, 96, "arXiv:2405.15362: zero bubble of the span" },
-    { SCHEDULE_V_HALF, 4, 2, 8, 2, 3, 1, 0, 62, 0, "zero-bubble 39f2c186, zbv_greedy.py" },
-    { SCHEDULE_V_MIN, 4, 2, 8, 2, 3, 1, 0, 83.5, 0, "zero-bubble 39f2c186, zbv_greedy.py" },
-    { SCHEDULE_DUALPIPE, 4, 1, 8, 1, 1, 1, 0, 26, 0, "DualPipe 3da1bbea, executed: bubble (P/2-1)(FB+BW-3W) = 2" },
+    {SCHEDULE_GPIPE, 4, 1, 8, 1, 1, 1, 0, 33, 0, "arXiv:1811.06965: (M+P-1) u"},
+    {SCHEDULE_1F1B, 4, 1, 8, 1, 1, 1, 0, 33, 0, "arXiv:2104.04473, section 2.2.1"},
+    {SCHEDULE_1F1B, 8, 1, 32, 4, 4.4, 3.1, 0.2, 462.1, 0, "Megatron-LM d98e8a64, executed"},
+    {SCHEDULE_INTERLEAVED, 4, 2, 8, 1, 1, 1, 0, 28.5, 0, "arXiv:2104.04473, section 2.2.2: (P-1) u / V"},
+    {SCHEDULE_INTERLEAVED, 8, 2, 16, 4, 4.4, 3.1, 0.2, 230.25, 0, "Megatron-LM d98e8a64, executed"},
+    {SCHEDULE_LOOPED_BFS, 4, 2, 8, 1, 1, 1, 0, 28.5, 0, "arXiv:2211.05953: bubble of interleaved"},
+    {SCHEDULE_ZB_H1, 4, 1, 8, 1, 1, 1, 0, 27, 0, "arXiv:2401.10241: (P-1)(F+B-W)"},
+    {SCHEDULE_ZB_H1, 4, 1, 8, 4, 4.4, 3.1, 0.2, 110.3, 0, "Megatron-DeepSpeed's ZB-H1 order"},
+    {SCHEDULE_ZB_H2, 4, 1, 8, 1, 1, 1, 0, 27, 24, "arXiv:2401.10241: zero bubble of the span"},
+    {SCHEDULE_ZB_V, 8, 2, 32, 1, 1, 1, 0, 99.5, 96, "arXiv:2405.15362: zero bubble of the span"},
+    {SCHEDULE_V_HALF, 4, 2, 8, 2, 3, 1, 0, 62, 0, "zero-bubble 39f2c186, zbv_greedy.py"},
+    {SCHEDULE_V_MIN, 4, 2, 8, 2, 3, 1, 0, 83.5, 0, "zero-bubble 39f2c186, zbv_greedy.py"},
+    {SCHEDULE_DUALPIPE, 4, 1, 8, 1, 1, 1, 0, 26, 0, "DualPipe 3da1bbea, executed: bubble (P/2-1)(FB+BW-3W) = 2"},
 };
 
 static void test_cited(void)
 {
     for (size_t i = 0; i < sizeof cited / sizeof *cited; i++) {
-        struct arena arena = { 0 };
-        struct err err = { 0 };
+        struct arena arena = {0};
+        struct err err = {0};
         struct program program;
         struct timeline timeline;
-        struct schedule_request request = { .pp = cited[i].pp, .vp = cited[i].vp, .micro_batches = cited[i].micro_batches };
-        struct setting setting = { cited[i].forward, cited[i].backward, cited[i].wgrad, cited[i].comm, false, SLOT_SUM, 1, SYNC_BARRIER };
+        struct schedule_request request = {
+            .pp = cited[i].pp, .vp = cited[i].vp, .micro_batches = cited[i].micro_batches};
+        struct setting setting = {
+            cited[i].forward, cited[i].backward, cited[i].wgrad, cited[i].comm, false, SLOT_SUM, 1, SYNC_BARRIER};
         if (schedule_emit(cited[i].schedule, &request, &arena, &program, &err) < 0) {
             printf("%s: %s\n", cited[i].source, err.text);
             test_count(false);
         } else if (price(&program, &setting, &arena, &timeline) == 0) {
             expect(cited[i].source, "makespan", (double)timeline.makespan_ps / TICKS, cited[i].makespan);
-            expect(cited[i].source, "span", (double)timeline.span_ps / TICKS, cited[i].span > 0 ? cited[i].span : cited[i].makespan);
+            expect(cited[i].source, "span", (double)timeline.span_ps / TICKS,
+                   cited[i].span > 0 ? cited[i].span : cited[i].makespan);
         }
         arena_release(&arena);
     }
@@ -120,21 +134,31 @@ static void test_cited(void)
 /* ---- the whole table ---- */
 
 struct columns {
-    int order, setting, forward, backward, wgrad, comm, slot, makespan, ideal, total, mean, min, fraction, span, span_bubble;
+    int order, setting, forward, backward, wgrad, comm, slot, makespan, ideal, total, mean, min, fraction, span,
+        span_bubble;
     int peak_w, peak_b, average;
 };
 
 static struct columns find_columns(char **cells, int n)
 {
     return (struct columns){
-        .order = golden_column(cells, n, "order_file"), .setting = golden_column(cells, n, "cost_setting"),
-        .forward = golden_column(cells, n, "F"), .backward = golden_column(cells, n, "B"), .wgrad = golden_column(cells, n, "W"),
-        .comm = golden_column(cells, n, "comm"), .slot = golden_column(cells, n, "fb_mode"),
-        .makespan = golden_column(cells, n, "makespan"), .ideal = golden_column(cells, n, "ideal"),
-        .total = golden_column(cells, n, "bubble_total"), .mean = golden_column(cells, n, "bubble_mean"),
-        .min = golden_column(cells, n, "bubble_min"), .fraction = golden_column(cells, n, "bubble_frac"),
-        .span = golden_column(cells, n, "span_max"), .span_bubble = golden_column(cells, n, "span_bubble_max"),
-        .peak_w = golden_column(cells, n, "peak_count_until_W"), .peak_b = golden_column(cells, n, "peak_count_until_B"),
+        .order = golden_column(cells, n, "order_file"),
+        .setting = golden_column(cells, n, "cost_setting"),
+        .forward = golden_column(cells, n, "F"),
+        .backward = golden_column(cells, n, "B"),
+        .wgrad = golden_column(cells, n, "W"),
+        .comm = golden_column(cells, n, "comm"),
+        .slot = golden_column(cells, n, "fb_mode"),
+        .makespan = golden_column(cells, n, "makespan"),
+        .ideal = golden_column(cells, n, "ideal"),
+        .total = golden_column(cells, n, "bubble_total"),
+        .mean = golden_column(cells, n, "bubble_mean"),
+        .min = golden_column(cells, n, "bubble_min"),
+        .fraction = golden_column(cells, n, "bubble_frac"),
+        .span = golden_column(cells, n, "span_max"),
+        .span_bubble = golden_column(cells, n, "span_bubble_max"),
+        .peak_w = golden_column(cells, n, "peak_count_until_W"),
+        .peak_b = golden_column(cells, n, "peak_count_until_B"),
         .average = golden_column(cells, n, "avg_count_until_W"),
     };
 }
@@ -156,12 +180,18 @@ static void compare_ranks(const char *where, const struct timeline *t, char **ce
 
 static void compare_row(const struct program *program, char **cells, const struct columns *c, int line)
 {
-    struct setting setting = { atof(cells[c->forward]), atof(cells[c->backward]), atof(cells[c->wgrad]), atof(cells[c->comm]),
-                               strncmp(cells[c->setting], "nonuni", 6) == 0, SLOT_SUM, 1, SYNC_BARRIER };
+    struct setting setting = {atof(cells[c->forward]),
+                              atof(cells[c->backward]),
+                              atof(cells[c->wgrad]),
+                              atof(cells[c->comm]),
+                              strncmp(cells[c->setting], "nonuni", 6) == 0,
+                              SLOT_SUM,
+                              1,
+                              SYNC_BARRIER};
     for (int i = 0; engine_slot_names[i]; i++)
         if (strcmp(cells[c->slot], engine_slot_names[i]) == 0)
             setting.slot = (enum engine_slot)i;
-    struct arena arena = { 0 };
+    struct arena arena = {0};
     struct timeline t;
     char where[200];
     snprintf(where, sizeof where, "line %d: %s, %s %s", line, cells[c->order], cells[c->setting], cells[c->slot]);
@@ -190,7 +220,7 @@ static void compare_row(const struct program *program, char **cells, const struc
 static int load_order(const char *name, struct arena *arena, struct program *ret)
 {
     char path[GOLDEN_PATH], file[300];
-    struct err err = { 0 };
+    struct err err = {0};
     snprintf(file, sizeof file, "orders/%s.csv", name);
     if (program_load(golden_path(path, file), arena, ret, &err) == 0)
         return 0;
@@ -207,8 +237,8 @@ static void test_table(void)
         test_skip("the table of the original implementations is not here");
         return;
     }
-    struct columns columns = { 0 };
-    struct arena arena = { 0 };
+    struct columns columns = {0};
+    struct arena arena = {0};
     struct program program;
     bool loaded = false;
     for (int number = 1; fgets(line, sizeof line, in); number++) {
@@ -237,16 +267,16 @@ static void test_periods(void)
     if (!in)
         return;
     for (int number = 1; fgets(line, sizeof line, in); number++) {
-        struct arena arena = { 0 };
+        struct arena arena = {0};
         struct program program;
         if (golden_split(line, cells) < 8 || number == 1 || load_order(cells[0], &arena, &program) < 0)
             continue;
-        struct setting setting = { 1, 1, 1, 0, false, SLOT_SUM, 6, SYNC_BARRIER };
+        struct setting setting = {1, 1, 1, 0, false, SLOT_SUM, 6, SYNC_BARRIER};
         struct timeline timeline;
         char where[200];
         snprintf(where, sizeof where, "multi_iter line %d: %s, %s", number, cells[0], cells[3]);
         if (strcmp(cells[3], "uneq") == 0)
-            setting = (struct setting){ 4, 4.4, 3.1, 0.2, false, SLOT_SUM, 6, SYNC_BARRIER };
+            setting = (struct setting){4, 4.4, 3.1, 0.2, false, SLOT_SUM, 6, SYNC_BARRIER};
         if (price(&program, &setting, &arena, &timeline) == 0)
             expect(where, "period with a barrier", (double)timeline.period_ps / TICKS, atof(cells[4]));
         setting.sync = SYNC_NONE;

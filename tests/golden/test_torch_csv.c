@@ -24,9 +24,10 @@ static int64_t makespan(const struct program *program, struct arena *arena)
         wgrad[s] = 310;
         hop[s] = 20;
     }
-    struct engine_costs costs = { .forward_ps = forward, .backward_ps = backward, .wgrad_ps = wgrad, .p2p_ps = hop, .slot = SLOT_MAX };
+    struct engine_costs costs = {
+        .forward_ps = forward, .backward_ps = backward, .wgrad_ps = wgrad, .p2p_ps = hop, .slot = SLOT_MAX};
     struct timeline timeline;
-    struct err err = { 0 };
+    struct err err = {0};
     return engine_run(program, &costs, arena, &timeline, &err) == 0 ? timeline.makespan_ps : -1;
 }
 
@@ -35,7 +36,7 @@ static void compare_with_order(const char *name, struct program *theirs, struct 
 {
     char path[GOLDEN_PATH], file[300];
     struct program ours;
-    struct err err = { 0 };
+    struct err err = {0};
     snprintf(file, sizeof file, "orders/%.*s.csv", (int)strcspn(name, "."), name);
     if (program_load(golden_path(path, file), arena, &ours, &err) < 0)
         return;
@@ -51,8 +52,8 @@ static void test_file(const char *name)
 {
     char path[GOLDEN_PATH], file[300], *text, *back;
     size_t length;
-    struct arena arena = { 0 };
-    struct err err = { 0 };
+    struct arena arena = {0};
+    struct err err = {0};
     struct program program;
     snprintf(file, sizeof file, "torch_csv/%s", name);
     if (!CHECK(file_read(golden_path(path, file), FILE_MAX_BYTES, &text, &length, &err) == 0))

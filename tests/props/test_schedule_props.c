@@ -42,7 +42,8 @@ struct trial {
     enum plan_schedule schedule;
     struct schedule_request request;
     int vp; /* resolved */
-    int64_t forward[STAGES_MAX], backward[STAGES_MAX], wgrad[STAGES_MAX], p2p[STAGES_MAX], act[STAGES_MAX], act_b[STAGES_MAX];
+    int64_t forward[STAGES_MAX], backward[STAGES_MAX], wgrad[STAGES_MAX], p2p[STAGES_MAX], act[STAGES_MAX],
+        act_b[STAGES_MAX];
     int64_t slot[STAGES_MAX];
     struct engine_costs costs;
 };
@@ -50,9 +51,9 @@ struct trial {
 static const char *trial_name(const struct trial *t)
 {
     static char text[160];
-    snprintf(text, sizeof text, "%s variant %d pp %d vp %d m %d group %d F %" PRId64 " B %" PRId64 " W %" PRId64, schedule_of(t->schedule)->name,
-             t->request.variant, t->request.pp, t->vp, t->request.micro_batches, t->request.group, t->forward[0], t->backward[0],
-             t->wgrad[0]);
+    snprintf(text, sizeof text, "%s variant %d pp %d vp %d m %d group %d F %" PRId64 " B %" PRId64 " W %" PRId64,
+             schedule_of(t->schedule)->name, t->request.variant, t->request.pp, t->vp, t->request.micro_batches,
+             t->request.group, t->forward[0], t->backward[0], t->wgrad[0]);
     return text;
 }
 
@@ -72,11 +73,11 @@ static int stages_of(const struct trial *t)
 static void random_sizes(struct trial *t, enum plan_schedule schedule, int most_pp, int most_m)
 {
     const struct schedule *s = schedule_of(schedule);
-    struct err err = { 0 };
+    struct err err = {0};
     do {
         err_clear(&err);
         t->schedule = schedule;
-        t->request = (struct schedule_request){ .pp = random_int(1, most_pp), .micro_batches = random_int(1, most_m) };
+        t->request = (struct schedule_request){.pp = random_int(1, most_pp), .micro_batches = random_int(1, most_m)};
         t->request.vp = random_int(s->vp_min, s->vp_max < 4 ? s->vp_max : 4);
         t->vp = t->request.vp;
         if (s->vp_max > 2 && random_int(0, 3) == 0)
@@ -101,8 +102,13 @@ static void random_costs(struct trial *t, bool equal)
         t->act[s] = random_int(2, 1000);
         t->act_b[s] = random_int(0, (int)t->act[s]);
     }
-    t->costs = (struct engine_costs){ .forward_ps = t->forward, .backward_ps = t->backward, .wgrad_ps = t->wgrad, .p2p_ps = t->p2p,
-                                      .act_bytes = t->act, .act_b_bytes = t->act_b, .slot = (enum engine_slot)random_int(0, 2) };
+    t->costs = (struct engine_costs){.forward_ps = t->forward,
+                                     .backward_ps = t->backward,
+                                     .wgrad_ps = t->wgrad,
+                                     .p2p_ps = t->p2p,
+                                     .act_bytes = t->act,
+                                     .act_b_bytes = t->act_b,
+                                     .slot = (enum engine_slot)random_int(0, 2)};
     t->request.forward_ticks = t->forward;
     t->request.backward_ticks = t->backward;
     t->request.wgrad_ticks = t->wgrad;
@@ -120,7 +126,7 @@ static void random_slots(struct trial *t, bool equal)
 
 static int run(struct trial *t, struct arena *arena, struct program *program, struct timeline *timeline)
 {
-    struct err err = { 0 };
+    struct err err = {0};
     if (t->request.variant == 1 && (t->schedule == SCHEDULE_ZB_AUTO || t->schedule == SCHEDULE_ZB_V_AUTO) &&
         schedule_emit(t->schedule, &t->request, arena, program, &err) < 0)
         t->request.variant = 0; /* the published heuristics do not always find an order */
@@ -137,7 +143,8 @@ static void test_sane(struct trial *t, const struct program *program, const stru
 {
     int64_t pairs = (int64_t)stages_of(t) * t->request.micro_batches, chain = 0, fused = 0, slots = 0;
     for (int r = 0; r < program->pp; r++) {
-        holds(t, timeline->rank[r].busy_ps <= timeline->rank[r].end_ps - timeline->rank[r].start_ps, "busy beyond the span");
+        holds(t, timeline->rank[r].busy_ps <= timeline->rank[r].end_ps - timeline->rank[r].start_ps,
+              "busy beyond the span");
         for (int i = 0; i < program->n_ops[r]; i++) {
             fused += program->ops[r][i].kind == OP_BW;
             slots += program->ops[r][i].kind == OP_F_BW;
@@ -152,10 +159,11 @@ static void test_sane(struct trial *t, const struct program *program, const stru
 }
 
 /* Recorded times, summarized again, give the same numbers; every op follows its input. */
-static void test_summary(struct trial *t, const struct program *program, struct arena *arena, const struct timeline *timeline)
+static void test_summary(struct trial *t, const struct program *program, struct arena *arena,
+                         const struct timeline *timeline)
 {
     struct timeline again, recorded;
-    struct err err = { 0 };
+    struct err err = {0};
     struct engine_costs costs = t->costs;
     costs.record = true;
     if (engine_run(program, &costs, arena, &recorded, &err) < 0)
@@ -167,15 +175,17 @@ static void test_summary(struct trial *t, const struct program *program, struct 
             again.end_ps[r][i] = recorded.end_ps[r][i];
         }
     timeline_summarize(&again, program, &costs);
-    holds(t, again.makespan_ps == timeline->makespan_ps && again.span_ps == timeline->span_ps, "summarized makespan or span");
+    holds(t, again.makespan_ps == timeline->makespan_ps && again.span_ps == timeline->span_ps,
+          "summarized makespan or span");
     for (int r = 0; r < program->pp; r++)
         holds(t, memcmp(&again.rank[r], &timeline->rank[r], sizeof again.rank[r]) == 0, "summarized rank");
 }
 
-static void test_links(struct trial *t, const struct program *program, struct arena *arena, const struct timeline *no_links)
+static void test_links(struct trial *t, const struct program *program, struct arena *arena,
+                       const struct timeline *no_links)
 {
     struct timeline fast, slow;
-    struct err err = { 0 };
+    struct err err = {0};
     for (int s = 0; s < stages_of(t); s++)
         t->p2p[s] = random_int(0, 5000);
     if (engine_run(program, &t->costs, arena, &fast, &err) < 0)
@@ -184,7 +194,8 @@ static void test_links(struct trial *t, const struct program *program, struct ar
         t->p2p[s] += random_int(0, 5000);
     if (engine_run(program, &t->costs, arena, &slow, &err) < 0)
         return;
-    holds(t, no_links->makespan_ps <= fast.makespan_ps && fast.makespan_ps <= slow.makespan_ps, "a slower link is faster");
+    holds(t, no_links->makespan_ps <= fast.makespan_ps && fast.makespan_ps <= slow.makespan_ps,
+          "a slower link is faster");
     t->costs.blocking_sends = true;
     if (engine_run(program, &t->costs, arena, &fast, &err) == 0)
         holds(t, slow.makespan_ps <= fast.makespan_ps, "blocking sends are faster");
@@ -198,7 +209,7 @@ static void test_links(struct trial *t, const struct program *program, struct ar
 static void test_random(enum plan_schedule schedule, int most_pp, int most_m)
 {
     static struct trial t;
-    struct arena arena = { 0 };
+    struct arena arena = {0};
     struct program program;
     struct timeline timeline;
     random_sizes(&t, schedule, most_pp, most_m);
@@ -215,7 +226,7 @@ static void test_random(enum plan_schedule schedule, int most_pp, int most_m)
 static void test_closed_form(enum plan_schedule schedule, int most_pp, int most_m)
 {
     static struct trial t;
-    struct arena arena = { 0 };
+    struct arena arena = {0};
     struct program program;
     struct timeline timeline;
     random_sizes(&t, schedule, most_pp, most_m);
@@ -227,19 +238,22 @@ static void test_closed_form(enum plan_schedule schedule, int most_pp, int most_
     random_slots(&t, true);
     if (run(&t, &arena, &program, &timeline) == 0) {
         double parts = stages_of(&t) / t.request.pp;
-        struct schedule_times times = { t.forward[0] * parts * 1e-12, t.backward[0] * parts * 1e-12, t.wgrad[0] * parts * 1e-12,
-                                        t.slot[0] * parts * 1e-12, 0 };
+        struct schedule_times times = {t.forward[0] * parts * 1e-12, t.backward[0] * parts * 1e-12,
+                                       t.wgrad[0] * parts * 1e-12, t.slot[0] * parts * 1e-12, 0};
         bool exact;
         double formula_s = schedule_makespan_s(schedule, t.request.pp, t.vp, t.request.micro_batches, &times, &exact);
         char what[120];
-        snprintf(what, sizeof what, "closed form %.3f, engine %" PRId64 "%s", formula_s * 1e12, timeline.makespan_ps, exact ? "" : " (bound)");
+        snprintf(what, sizeof what, "closed form %.3f, engine %" PRId64 "%s", formula_s * 1e12, timeline.makespan_ps,
+                 exact ? "" : " (bound)");
         if (exact)
-            holds(&t, fabs(formula_s * 1e12 - (double)timeline.makespan_ps) <= 1e-9 * (double)timeline.makespan_ps, what);
+            holds(&t, fabs(formula_s * 1e12 - (double)timeline.makespan_ps) <= 1e-9 * (double)timeline.makespan_ps,
+                  what);
         else
             holds(&t, formula_s * 1e12 <= (double)timeline.makespan_ps * (1 + 1e-9), what);
         for (int r = 0; r < t.request.pp; r++) {
             int peak = schedule_in_flight(schedule, t.request.pp, t.vp, t.request.micro_batches, 0, r);
-            snprintf(what, sizeof what, "in flight on rank %d: closed form %d, engine %d", r, peak, timeline.rank[r].peak_in_flight);
+            snprintf(what, sizeof what, "in flight on rank %d: closed form %d, engine %d", r, peak,
+                     timeline.rank[r].peak_in_flight);
             bool bound = schedule == SCHEDULE_ZB_AUTO || schedule == SCHEDULE_ZB_V_AUTO ||
                          (schedule == SCHEDULE_V_MIN && t.request.micro_batches < t.request.pp);
             holds(&t, bound ? peak >= timeline.rank[r].peak_in_flight : peak == timeline.rank[r].peak_in_flight, what);

@@ -37,7 +37,7 @@ struct order {
 struct problem {
     int pp, micro_batches, limit;
     int64_t cost[3][64], comm[64];
-    int64_t first[RANKS];      /* start of the rank's first op: the same in all orders */
+    int64_t first[RANKS];       /* start of the rank's first op: the same in all orders */
     int64_t span, makespan_max; /* to beat, and not to pass */
     struct order orders[RANKS][ORDERS_MAX];
     int n_orders[RANKS];
@@ -45,11 +45,12 @@ struct problem {
 
 /* ---- one combination ---- */
 
-/* Ends of the ranks from `from` on, each with its order; F's come to rank `from` as early as they could. False: deadlock. */
+/* Ends of the ranks from `from` on, each with its order; F's come to rank `from` as early as they could. False:
+ * deadlock. */
 static bool price(const struct problem *p, int from, const struct order *const *orders, int64_t *end)
 {
     int64_t done_f[RANKS][MICRO_BATCHES], done_b[RANKS][MICRO_BATCHES], now[RANKS];
-    int at[RANKS] = { 0 }, count[RANKS][3] = { { 0 } }, n = 3 * p->micro_batches, left = n * (p->pp - from);
+    int at[RANKS] = {0}, count[RANKS][3] = {{0}}, n = 3 * p->micro_batches, left = n * (p->pp - from);
     for (int r = from; r < p->pp; r++)
         now[r] = 0;
     for (bool moved = true; moved && left > 0;) {
@@ -95,7 +96,7 @@ static bool beats(const struct problem *p, int from, const int64_t *end)
 static bool is_promising(const struct problem *p, int r, const struct order *order)
 {
     int64_t now = p->first[r], turn = 0, back = 0;
-    int count[3] = { 0 };
+    int count[3] = {0};
     for (int q = r; q + 1 < p->pp; q++) {
         turn += p->cost[OP_F][q + 1] + p->comm[0];
         back += p->cost[OP_B][q + 1] + p->comm[0];
@@ -154,15 +155,21 @@ static bool better_exists(const struct problem *p, int from, const struct order 
 
 static bool emit(const struct problem *p, enum plan_schedule schedule, int64_t *ret_span, int64_t *ret_makespan)
 {
-    struct arena arena = { 0 };
-    struct err err = { 0 };
+    struct arena arena = {0};
+    struct err err = {0};
     struct program program;
     struct timeline timeline;
-    struct schedule_request request = { .pp = p->pp, .micro_batches = p->micro_batches, .memory_limit = p->limit,
-                                        .forward_ticks = p->cost[OP_F], .backward_ticks = p->cost[OP_B],
-                                        .wgrad_ticks = p->cost[OP_W], .comm_ticks = p->comm[0] };
-    struct engine_costs costs = { .forward_ps = p->cost[OP_F], .backward_ps = p->cost[OP_B], .wgrad_ps = p->cost[OP_W], .p2p_ps = p->comm };
-    bool ok = schedule_emit(schedule, &request, &arena, &program, &err) == 0 && engine_run(&program, &costs, &arena, &timeline, &err) == 0;
+    struct schedule_request request = {.pp = p->pp,
+                                       .micro_batches = p->micro_batches,
+                                       .memory_limit = p->limit,
+                                       .forward_ticks = p->cost[OP_F],
+                                       .backward_ticks = p->cost[OP_B],
+                                       .wgrad_ticks = p->cost[OP_W],
+                                       .comm_ticks = p->comm[0]};
+    struct engine_costs costs = {
+        .forward_ps = p->cost[OP_F], .backward_ps = p->cost[OP_B], .wgrad_ps = p->cost[OP_W], .p2p_ps = p->comm};
+    bool ok = schedule_emit(schedule, &request, &arena, &program, &err) == 0 &&
+              engine_run(&program, &costs, &arena, &timeline, &err) == 0;
     for (int r = 0; ok && schedule == SCHEDULE_ZB_AUTO && r < p->pp; r++)
         CHECK(timeline.rank[r].peak_in_flight <= p->limit);
     if (!CHECK(ok))
@@ -197,9 +204,9 @@ static void test_optimum(int pp, int micro_batches)
 {
     static struct problem p;
     int64_t makespan, h1_span, h1_makespan;
-    const struct order *orders[RANKS] = { NULL };
+    const struct order *orders[RANKS] = {NULL};
     struct order order;
-    p = (struct problem){ .pp = pp, .micro_batches = micro_batches, .limit = random_int(1, pp + 2) };
+    p = (struct problem){.pp = pp, .micro_batches = micro_batches, .limit = random_int(1, pp + 2)};
     random_costs(&p, random_int(0, 2) == 0, 20);
     if (!emit(&p, SCHEDULE_ZB_AUTO, &p.span, &makespan) || !emit(&p, SCHEDULE_ZB_H1, &h1_span, &h1_makespan))
         return;
@@ -214,7 +221,7 @@ static void test_against_zb_h1(void)
 {
     static struct problem p;
     int64_t span, makespan, h1_span, h1_makespan;
-    p = (struct problem){ .pp = random_int(1, 24), .micro_batches = random_int(1, 64) };
+    p = (struct problem){.pp = random_int(1, 24), .micro_batches = random_int(1, 64)};
     p.limit = random_int(p.pp, 2 * p.pp);
     random_costs(&p, random_int(0, 1), 20);
     if (!emit(&p, SCHEDULE_ZB_AUTO, &span, &makespan) || !emit(&p, SCHEDULE_ZB_H1, &h1_span, &h1_makespan))

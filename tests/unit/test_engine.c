@@ -7,8 +7,8 @@
 #include "sim/timeline.h"
 #include "tests/unit/test.h"
 
-static const int64_t ones[16] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
-static const int64_t tens[16] = { 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10 };
+static const int64_t ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+static const int64_t tens[16] = {10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10};
 
 struct fixture {
     struct arena arena;
@@ -20,8 +20,8 @@ struct fixture {
 
 static void setup(struct fixture *f, enum plan_schedule schedule, int pp, int micro_batches)
 {
-    struct schedule_request request = { .pp = pp, .micro_batches = micro_batches };
-    *f = (struct fixture){ .costs = { .forward_ps = tens, .backward_ps = tens, .wgrad_ps = tens, .record = true } };
+    struct schedule_request request = {.pp = pp, .micro_batches = micro_batches};
+    *f = (struct fixture){.costs = {.forward_ps = tens, .backward_ps = tens, .wgrad_ps = tens, .record = true}};
     CHECK_INT(schedule_emit(schedule, &request, &f->arena, &f->program, &f->err), 0);
 }
 
@@ -30,7 +30,10 @@ static void run(struct fixture *f)
     CHECK_INT(engine_run(&f->program, &f->costs, &f->arena, &f->timeline, &f->err), 0);
 }
 
-static void teardown(struct fixture *f) { arena_release(&f->arena); }
+static void teardown(struct fixture *f)
+{
+    arena_release(&f->arena);
+}
 
 /* Two ranks, one micro-batch: F 0-10, F 10-20, BW 20-40, BW 40-60. */
 static void test_by_hand(void)
@@ -65,7 +68,8 @@ static void test_messages(void)
     f.costs.blocking_sends = true;
     run(&f);
     CHECK_INT(f.timeline.start_ps[0][1], 11);
-    /* F's 0-10, 11-21 on rank 0; 11-21, 22-32 on rank 1; BW 32-52, sent to 53, 53-73, sent to 74; rank 0 53-73, 74-94. */
+    /* F's 0-10, 11-21 on rank 0; 11-21, 22-32 on rank 1; BW 32-52, sent to 53, 53-73, sent to 74; rank 0 53-73,
+     * 74-94. */
     CHECK_INT(f.timeline.makespan_ps, 94);
     teardown(&f);
 }
@@ -73,7 +77,7 @@ static void test_messages(void)
 /* A message of 25, of which the stream is busy 20: the second waits for the first. */
 static void test_streams(void)
 {
-    static const int64_t hop[1] = { 25 }, busy[1] = { 20 };
+    static const int64_t hop[1] = {25}, busy[1] = {20};
     struct fixture f;
     setup(&f, SCHEDULE_GPIPE, 2, 2);
     f.costs.p2p_ps = hop;
@@ -88,7 +92,8 @@ static void test_streams(void)
 }
 
 /* DualPipe on two ranks, four micro-batches: one kind of slot at a time. */
-static int64_t slot_length(enum engine_slot slot, const int64_t *slot_ps, const int64_t *forward_comm, const int64_t *backward_comm)
+static int64_t slot_length(enum engine_slot slot, const int64_t *slot_ps, const int64_t *forward_comm,
+                           const int64_t *backward_comm)
 {
     struct fixture f;
     int64_t length = -1;
@@ -107,7 +112,7 @@ static int64_t slot_length(enum engine_slot slot, const int64_t *slot_ps, const 
 
 static void test_slots(void)
 {
-    static const int64_t four[2] = { 4, 4 }, eight[2] = { 8, 8 }, sevens[2] = { 7, 7 }, nineteen[2] = { 19, 19 };
+    static const int64_t four[2] = {4, 4}, eight[2] = {8, 8}, sevens[2] = {7, 7}, nineteen[2] = {19, 19};
     CHECK_INT(slot_length(SLOT_SUM, NULL, NULL, NULL), 30);
     CHECK_INT(slot_length(SLOT_HALF, NULL, NULL, NULL), 25);
     CHECK_INT(slot_length(SLOT_MAX, NULL, NULL, NULL), 20);
@@ -120,7 +125,7 @@ static void test_slots(void)
 
 static void test_memory(void)
 {
-    static const int64_t act[2] = { 100, 7 }, by_b[2] = { 40, 0 };
+    static const int64_t act[2] = {100, 7}, by_b[2] = {40, 0};
     struct fixture f;
     int rank = -1;
     setup(&f, SCHEDULE_ZB_H1, 2, 3);
@@ -139,10 +144,11 @@ static void test_memory(void)
     teardown(&f);
 }
 
-/* Optimizer and several iterations: ZB-H2's skew costs nothing without a barrier (multi_iter, schedules.md section 5). */
+/* Optimizer and several iterations: ZB-H2's skew costs nothing without a barrier (multi_iter, schedules.md section
+ * 5). */
 static void test_iterations(void)
 {
-    static const int64_t optimizer[4] = { 5, 5, 5, 5 };
+    static const int64_t optimizer[4] = {5, 5, 5, 5};
     struct fixture f;
     setup(&f, SCHEDULE_ZB_H2, 4, 8);
     f.costs.iterations = 4;
@@ -157,7 +163,8 @@ static void test_iterations(void)
     f.costs.chain_ps = 10; /* the skew of the ranks: free */
     run(&f);
     CHECK_INT(f.timeline.period_ps, 240);
-    f.costs.chain_ps = 11; /* slower than the skew: the last rank steps 3 later every time, the others wait for it once */
+    f.costs.chain_ps =
+        11; /* slower than the skew: the last rank steps 3 later every time, the others wait for it once */
     run(&f);
     CHECK(f.timeline.period_ps >= 240);
     f.costs.sync = SYNC_BARRIER;
@@ -172,7 +179,7 @@ static void test_iterations(void)
 
 static void test_refusals(void)
 {
-    static const int64_t negative[2] = { -1, 10 }, endless[2] = { INT64_C(1) << 60, INT64_C(1) << 60 };
+    static const int64_t negative[2] = {-1, 10}, endless[2] = {INT64_C(1) << 60, INT64_C(1) << 60};
     struct fixture f;
     setup(&f, SCHEDULE_1F1B, 2, 8);
     f.costs.forward_ps = negative;
@@ -198,10 +205,10 @@ static void test_refusals(void)
 /* Two arrivals at once, and a rank without ops in the middle of the clock: the result is a function of the program. */
 static void test_no_ops(void)
 {
-    struct arena arena = { 0 };
+    struct arena arena = {0};
     struct program program;
     struct timeline timeline;
-    struct engine_costs costs = { .forward_ps = ones, .backward_ps = ones, .wgrad_ps = ones };
+    struct engine_costs costs = {.forward_ps = ones, .backward_ps = ones, .wgrad_ps = ones};
     CHECK_INT(program_init(&program, &arena, PLACEMENT_FREE, 2, 1, 1, 1, 2, NULL), 0);
     program_push(&program, 0, op_plain(OP_F, 0, 0, 0));
     program_push(&program, 0, op_plain(OP_BW, 0, 0, 0));

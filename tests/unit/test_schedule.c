@@ -48,8 +48,8 @@ static void draw_rank(const struct program *p, const struct timeline *t, int ran
     }
 }
 
-static int run(enum plan_schedule schedule, const struct drawing *d, struct arena *arena, struct program *program, struct timeline *timeline,
-               struct err *err)
+static int run(enum plan_schedule schedule, const struct drawing *d, struct arena *arena, struct program *program,
+               struct timeline *timeline, struct err *err)
 {
     static int64_t costs[4][STAGES_MAX];
     for (int s = 0; s < STAGES_MAX; s++) {
@@ -57,22 +57,31 @@ static int run(enum plan_schedule schedule, const struct drawing *d, struct aren
             costs[k][s] = d->cost[k];
         costs[3][s] = d->slot;
     }
-    struct schedule_request request = { .pp = d->pp, .vp = d->vp, .micro_batches = d->micro_batches, .forward_ticks = costs[0],
-                                        .backward_ticks = costs[1], .wgrad_ticks = costs[2] };
-    struct engine_costs engine = { .forward_ps = costs[0], .backward_ps = costs[1], .wgrad_ps = costs[2],
-                                   .slot_ps = d->slot ? costs[3] : NULL, .record = true };
+    struct schedule_request request = {.pp = d->pp,
+                                       .vp = d->vp,
+                                       .micro_batches = d->micro_batches,
+                                       .forward_ticks = costs[0],
+                                       .backward_ticks = costs[1],
+                                       .wgrad_ticks = costs[2]};
+    struct engine_costs engine = {.forward_ps = costs[0],
+                                  .backward_ps = costs[1],
+                                  .wgrad_ps = costs[2],
+                                  .slot_ps = d->slot ? costs[3] : NULL,
+                                  .record = true};
     if (d->pp * (d->vp ? d->vp : 2) > STAGES_MAX)
         return err_add(err, "drawing too large");
-    return schedule_emit(schedule, &request, arena, program, err) < 0 ? -1 : engine_run(program, &engine, arena, timeline, err);
+    return schedule_emit(schedule, &request, arena, program, err) < 0
+               ? -1
+               : engine_run(program, &engine, arena, timeline, err);
 }
 
 static void print_drawing(enum plan_schedule schedule, const struct drawing *d)
 {
     static char tokens[STAGES_MAX][TIME_MAX][TOKEN_MAX * 2];
-    struct arena arena = { 0 };
+    struct arena arena = {0};
     struct program p;
     struct timeline t;
-    struct err err = { 0 };
+    struct err err = {0};
     if (run(schedule, d, &arena, &p, &t, &err) < 0) {
         printf("%s\n", err.text);
         return;
@@ -85,7 +94,8 @@ static void print_drawing(enum plan_schedule schedule, const struct drawing *d)
             size_t width = 2;
             for (int other = 0; other < p.pp; other++)
                 width = strlen(tokens[other][time]) > width ? strlen(tokens[other][time]) : width;
-            printf(time + 1 < t.makespan_ps ? " %-*s" : " %.*s", time + 1 < t.makespan_ps ? (int)width : 99, tokens[r][time]);
+            printf(time + 1 < t.makespan_ps ? " %-*s" : " %.*s", time + 1 < t.makespan_ps ? (int)width : 99,
+                   tokens[r][time]);
         }
         putchar('\n');
     }
@@ -95,10 +105,20 @@ static void print_drawing(enum plan_schedule schedule, const struct drawing *d)
 /* ---- the drawings in the sources ---- */
 
 static const char *const files[SCHEDULES] = {
-    [SCHEDULE_GPIPE] = "gpipe", [SCHEDULE_LOOPED_BFS] = "looped_bfs", [SCHEDULE_1F1B] = "one_f_one_b",
-    [SCHEDULE_INTERLEAVED] = "interleaved", [SCHEDULE_ZB_H1] = "zb_h1", [SCHEDULE_ZB_H2] = "zb_h2", [SCHEDULE_ZB_AUTO] = "zb_auto",
-    [SCHEDULE_INTERLEAVED_ZB] = "interleaved_zb", [SCHEDULE_ZB_V] = "zb_v", [SCHEDULE_ZB_V_AUTO] = "zb_v_auto",
-    [SCHEDULE_V_HALF] = "v_half", [SCHEDULE_V_MIN] = "v_min", [SCHEDULE_1F1B_V] = "one_f_one_b_v", [SCHEDULE_DUALPIPE] = "dualpipe",
+    [SCHEDULE_GPIPE] = "gpipe",
+    [SCHEDULE_LOOPED_BFS] = "looped_bfs",
+    [SCHEDULE_1F1B] = "one_f_one_b",
+    [SCHEDULE_INTERLEAVED] = "interleaved",
+    [SCHEDULE_ZB_H1] = "zb_h1",
+    [SCHEDULE_ZB_H2] = "zb_h2",
+    [SCHEDULE_ZB_AUTO] = "zb_auto",
+    [SCHEDULE_INTERLEAVED_ZB] = "interleaved_zb",
+    [SCHEDULE_ZB_V] = "zb_v",
+    [SCHEDULE_ZB_V_AUTO] = "zb_v_auto",
+    [SCHEDULE_V_HALF] = "v_half",
+    [SCHEDULE_V_MIN] = "v_min",
+    [SCHEDULE_1F1B_V] = "one_f_one_b_v",
+    [SCHEDULE_DUALPIPE] = "dualpipe",
     [SCHEDULE_DUALPIPE_V] = "dualpipev",
 };
 
@@ -124,17 +144,18 @@ static void test_drawing(enum plan_schedule schedule)
     static char tokens[TIME_MAX][TOKEN_MAX * 2];
     char path[TEST_PATH_MAX], name[64], *text;
     size_t length;
-    struct arena arena = { 0 };
-    struct err err = { 0 };
-    struct drawing d = { 0 };
+    struct arena arena = {0};
+    struct err err = {0};
+    struct drawing d = {0};
     struct program p;
     struct timeline t;
     snprintf(name, sizeof name, "sim/schedules/%s.c", files[schedule]);
     if (!CHECK(file_read(test_source_path(path, name), FILE_MAX_BYTES, &text, &length, &err) == 0))
         return;
     const char *at = strstr(text, "drawing: ");
-    int fields = at ? sscanf(at, "drawing: pp=%d vp=%d m=%d F=%d B=%d W=%d slot=%d", &d.pp, &d.vp, &d.micro_batches, &d.cost[0],
-                             &d.cost[1], &d.cost[2], &d.slot) : 0;
+    int fields = at ? sscanf(at, "drawing: pp=%d vp=%d m=%d F=%d B=%d W=%d slot=%d", &d.pp, &d.vp, &d.micro_batches,
+                             &d.cost[0], &d.cost[1], &d.cost[2], &d.slot)
+                    : 0;
     if (CHECK(fields >= 6) && CHECK_INT(run(schedule, &d, &arena, &p, &t, &err), 0)) {
         for (int r = 0; r < p.pp; r++) {
             char label[32];
@@ -171,32 +192,38 @@ static const struct {
     struct schedule_request request;
     const char *sentence;
 } refused[] = {
-    { SCHEDULE_GPIPE, { .pp = 0, .micro_batches = 4 }, "gpipe: pp 0 is out of range; allowed: 1 to 4096" },
-    { SCHEDULE_GPIPE, { .pp = 4, .micro_batches = 0 }, "0 micro-batches are out of range" },
-    { SCHEDULE_GPIPE, { .pp = 4, .vp = 2, .micro_batches = 4 }, "gpipe: vp 2 is not possible; nearest valid: 1" },
-    { SCHEDULE_GPIPE, { .pp = 4096, .micro_batches = 1 << 20 }, "too many ops" },
-    { SCHEDULE_1F1B, { .pp = -1, .micro_batches = 4 }, "1f1b: pp -1" },
-    { SCHEDULE_INTERLEAVED, { .pp = 4, .vp = 1, .micro_batches = 8 }, "interleaved: vp 1 is not possible; nearest valid: 2" },
-    { SCHEDULE_INTERLEAVED, { .pp = 4, .vp = 2, .micro_batches = 9, .group = 4 }, "nearest valid: 5" },
-    { SCHEDULE_INTERLEAVED, { .pp = 4, .vp = 2, .micro_batches = 8, .group = 2 }, "nearest valid: 4" },
-    { SCHEDULE_INTERLEAVED, { .pp = 4, .vp = 2, .micro_batches = 8, .group = 100 }, "nearest valid: 8" },
-    { SCHEDULE_INTERLEAVED, { .pp = 4, .vp = 2, .micro_batches = 8, .group = -1 }, "nearest valid: 4" },
-    { SCHEDULE_INTERLEAVED_ZB, { .pp = 4, .vp = 2, .micro_batches = 3, .group = 2 }, "interleaved-zb: a group of 2" },
-    { SCHEDULE_ZB_H1, { .pp = 4, .micro_batches = 8, .variant = 3 }, "zb-h1: there is no variant number 3" },
-    { SCHEDULE_GPIPE, { .pp = 4, .micro_batches = 8, .variant = 1 }, "gpipe: there is no variant number 1" },
-    { SCHEDULE_ZB_V, { .pp = 4, .vp = 3, .micro_batches = 8 }, "zb-v: vp 3 is not possible; nearest valid: 2" },
-    { SCHEDULE_ZB_AUTO, { .pp = 4, .micro_batches = 8, .memory_limit = 0.5 }, "nearest valid: 1" },
-    { SCHEDULE_ZB_AUTO, { .pp = 4, .micro_batches = 8, .freed_by_b = 2 }, "allowed: 0 to 1" },
-    { SCHEDULE_DUALPIPE, { .pp = 3, .micro_batches = 8 }, "dualpipe: pp 3 is odd, but the two directions meet between two ranks; nearest valid: 4" },
-    { SCHEDULE_DUALPIPE, { .pp = 4, .micro_batches = 9 }, "nearest valid: 10" },
-    { SCHEDULE_DUALPIPE, { .pp = 4, .micro_batches = 2 }, "nearest valid: 8" },
-    { SCHEDULE_DUALPIPE_V, { .pp = 4, .micro_batches = 7 }, "dualpipev: 7 micro-batches are fewer than the 8 stages of pp 4; nearest valid: 8" },
+    {SCHEDULE_GPIPE, {.pp = 0, .micro_batches = 4}, "gpipe: pp 0 is out of range; allowed: 1 to 4096"},
+    {SCHEDULE_GPIPE, {.pp = 4, .micro_batches = 0}, "0 micro-batches are out of range"},
+    {SCHEDULE_GPIPE, {.pp = 4, .vp = 2, .micro_batches = 4}, "gpipe: vp 2 is not possible; nearest valid: 1"},
+    {SCHEDULE_GPIPE, {.pp = 4096, .micro_batches = 1 << 20}, "too many ops"},
+    {SCHEDULE_1F1B, {.pp = -1, .micro_batches = 4}, "1f1b: pp -1"},
+    {SCHEDULE_INTERLEAVED,
+     {.pp = 4, .vp = 1, .micro_batches = 8},
+     "interleaved: vp 1 is not possible; nearest valid: 2"},
+    {SCHEDULE_INTERLEAVED, {.pp = 4, .vp = 2, .micro_batches = 9, .group = 4}, "nearest valid: 5"},
+    {SCHEDULE_INTERLEAVED, {.pp = 4, .vp = 2, .micro_batches = 8, .group = 2}, "nearest valid: 4"},
+    {SCHEDULE_INTERLEAVED, {.pp = 4, .vp = 2, .micro_batches = 8, .group = 100}, "nearest valid: 8"},
+    {SCHEDULE_INTERLEAVED, {.pp = 4, .vp = 2, .micro_batches = 8, .group = -1}, "nearest valid: 4"},
+    {SCHEDULE_INTERLEAVED_ZB, {.pp = 4, .vp = 2, .micro_batches = 3, .group = 2}, "interleaved-zb: a group of 2"},
+    {SCHEDULE_ZB_H1, {.pp = 4, .micro_batches = 8, .variant = 3}, "zb-h1: there is no variant number 3"},
+    {SCHEDULE_GPIPE, {.pp = 4, .micro_batches = 8, .variant = 1}, "gpipe: there is no variant number 1"},
+    {SCHEDULE_ZB_V, {.pp = 4, .vp = 3, .micro_batches = 8}, "zb-v: vp 3 is not possible; nearest valid: 2"},
+    {SCHEDULE_ZB_AUTO, {.pp = 4, .micro_batches = 8, .memory_limit = 0.5}, "nearest valid: 1"},
+    {SCHEDULE_ZB_AUTO, {.pp = 4, .micro_batches = 8, .freed_by_b = 2}, "allowed: 0 to 1"},
+    {SCHEDULE_DUALPIPE,
+     {.pp = 3, .micro_batches = 8},
+     "dualpipe: pp 3 is odd, but the two directions meet between two ranks; nearest valid: 4"},
+    {SCHEDULE_DUALPIPE, {.pp = 4, .micro_batches = 9}, "nearest valid: 10"},
+    {SCHEDULE_DUALPIPE, {.pp = 4, .micro_batches = 2}, "nearest valid: 8"},
+    {SCHEDULE_DUALPIPE_V,
+     {.pp = 4, .micro_batches = 7},
+     "dualpipev: 7 micro-batches are fewer than the 8 stages of pp 4; nearest valid: 8"},
 };
 
 static void test_refusals(void)
 {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        struct err err = { 0 };
+        struct err err = {0};
         CHECK_INT(schedule_validate(refused[i].schedule, &refused[i].request, &err), -1);
         CHECK_CONTAINS(err.text, refused[i].sentence);
         CHECK_INT(schedule_validate(refused[i].schedule, &refused[i].request, NULL), -1);
@@ -206,10 +233,10 @@ static void test_refusals(void)
 /* V-Min's memory is the least that zb-v-auto can promise. */
 static void test_memory_limits(void)
 {
-    struct arena arena = { 0 };
-    struct err err = { 0 };
+    struct arena arena = {0};
+    struct err err = {0};
     struct program p;
-    struct schedule_request request = { .pp = 8, .micro_batches = 16, .memory_limit = 4 };
+    struct schedule_request request = {.pp = 8, .micro_batches = 16, .memory_limit = 4};
     CHECK_INT(schedule_emit(SCHEDULE_ZB_V_AUTO, &request, &arena, &p, &err), 0);
     request.memory_limit = 3;
     CHECK_INT(schedule_emit(SCHEDULE_ZB_V_AUTO, &request, &arena, &p, &err), -1);
@@ -232,7 +259,8 @@ static void test_groups(void)
 int main(int argc, char **argv)
 {
     if (argc == 10 && strcmp(argv[1], "--draw") == 0) {
-        struct drawing d = { atoi(argv[3]), atoi(argv[4]), atoi(argv[5]), { atoi(argv[6]), atoi(argv[7]), atoi(argv[8]) }, atoi(argv[9]) };
+        struct drawing d = {
+            atoi(argv[3]), atoi(argv[4]), atoi(argv[5]), {atoi(argv[6]), atoi(argv[7]), atoi(argv[8])}, atoi(argv[9])};
         for (int i = 0; i < SCHEDULES; i++)
             if (strcmp(schedule_names[i], argv[2]) == 0)
                 print_drawing((enum plan_schedule)i, &d);
