@@ -287,10 +287,60 @@ static void test_periods(void)
     fclose(in);
 }
 
+/* closed_form_scan.csv: makespans of our own orders at 36 cost vectors; a = 0, 0.5, 1 is overlap sum, half, max. */
+static void compare_scan(char **cells, int number)
+{
+    static const struct {
+        const char *what;
+        enum plan_schedule schedule;
+    } rows[] = {
+        {"1f1b", SCHEDULE_1F1B},
+        {"interleaved", SCHEDULE_INTERLEAVED},
+        {"zbh1", SCHEDULE_ZB_H1},
+        {"zbh2", SCHEDULE_ZB_H2},
+        {"zbv", SCHEDULE_ZB_V},
+        {"dualpipe ", SCHEDULE_DUALPIPE},
+        {"dualpipev ", SCHEDULE_DUALPIPE_V},
+    };
+    struct setting setting = {atof(cells[3]), atof(cells[4]), atof(cells[5]), 0, false, SLOT_SUM, 1, SYNC_BARRIER};
+    setting.slot = atof(cells[6]) > 0.75 ? SLOT_MAX : atof(cells[6]) > 0.25 ? SLOT_HALF : SLOT_SUM;
+    struct schedule_request request = {.pp = atoi(cells[1]), .micro_batches = atoi(cells[2])};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct arena arena = {0};
+        struct program program;
+        struct timeline timeline;
+        struct err err = {0};
+        char where[120];
+        snprintf(where, sizeof where, "closed_form_scan line %d: %s", number, cells[0]);
+        if (strncmp(cells[0], rows[i].what, strlen(rows[i].what)) != 0)
+            continue;
+        if (schedule_emit(rows[i].schedule, &request, &arena, &program, &err) < 0) {
+            printf("%s: %s\n", where, err.text);
+            test_count(false);
+        } else if (price(&program, &setting, &arena, &timeline) == 0) {
+            expect(where, "makespan", (double)timeline.makespan_ps / TICKS, atof(cells[7]));
+        }
+        arena_release(&arena);
+    }
+}
+
+static void test_scan(void)
+{
+    char path[GOLDEN_PATH], line[GOLDEN_LINE], *cells[GOLDEN_CELLS];
+    FILE *in = fopen(golden_path(path, "closed_form_scan.csv"), "r");
+    if (!in)
+        return;
+    for (int number = 1; fgets(line, sizeof line, in); number++)
+        if (golden_split(line, cells) >= 8 && number > 1)
+            compare_scan(cells, number);
+    fclose(in);
+}
+
 int main(void)
 {
     test_cited();
     test_table();
     test_periods();
+    test_scan();
     return test_report();
 }

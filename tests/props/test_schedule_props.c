@@ -262,11 +262,45 @@ static void test_closed_form(enum plan_schedule schedule, int most_pp, int most_
     arena_release(&arena);
 }
 
+/* The communication terms of GPipe, 1F1B and interleaved 1F1B: exact for a small hop, unit ops and pp dividing the
+ * micro-batches. */
+static void test_communication(enum plan_schedule schedule)
+{
+    static struct trial t;
+    struct arena arena = {0};
+    struct program program;
+    struct timeline timeline;
+    const struct schedule *s = schedule_of(schedule);
+    t = (struct trial){.schedule = schedule, .vp = s->vp_max > 1 ? random_int(2, 4) : 1};
+    t.request = (struct schedule_request){.pp = random_int(2, 24), .vp = t.vp};
+    t.request.micro_batches = t.request.pp * random_int(1, 8);
+    random_costs(&t, true);
+    int64_t op = 24 * random_int(40, 100), hop = op / (8 * t.request.pp * t.vp);
+    for (int i = 0; i < stages_of(&t); i++) {
+        t.forward[i] = t.backward[i] = t.wgrad[i] = op;
+        t.p2p[i] = hop;
+    }
+    struct schedule_times times = {(double)op * t.vp, (double)op * t.vp, (double)op * t.vp, 0, (double)hop};
+    if (run(&t, &arena, &program, &timeline) == 0) {
+        double formula = schedule_makespan_s(schedule, t.request.pp, t.vp, t.request.micro_batches, &times, NULL);
+        char what[120];
+        snprintf(what, sizeof what, "hop %" PRId64 ": closed form %.3f, engine %" PRId64, hop, formula,
+                 timeline.makespan_ps);
+        holds(&t, fabs(formula - (double)timeline.makespan_ps) < 0.5, what);
+    }
+    arena_release(&arena);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--seed") == 0)
         seed = 2 * strtoull(argv[2], NULL, 10) + 1;
     printf("seed %" PRIu64 "\n", seed);
+    for (int i = 0; i < RUNS; i++) {
+        test_communication(SCHEDULE_GPIPE);
+        test_communication(SCHEDULE_1F1B);
+        test_communication(SCHEDULE_INTERLEAVED);
+    }
     for (int schedule = 0; schedule < SCHEDULES; schedule++) {
         for (int i = 0; i < RUNS; i++)
             test_random((enum plan_schedule)schedule, 10, 40);
