@@ -163,22 +163,65 @@ static void gather(struct search *s)
     sort_choices(&s->leaders, s->options->objective, s->n_leaders);
 }
 
-static void price_units(struct search *s)
+/* Moves the layouts that can still matter to the front, in order; the others are counted. */
+static int drop_hopeless(struct search *s)
 {
-    run_jobs(s->workers, s->threads, s->units, 0, s->n_units, true);
-    qsort(s->units, (size_t)s->n_units, sizeof *s->units, compare_bound);
-    bool bounded = !s->options->exhaustive && s->options->objective != OBJECTIVE_MEMORY;
-    for (int from = 0; from < s->n_units; from += BATCH_UNITS) {
-        if (bounded && s->leaders.n == s->n_leaders && s->units[from].bound_s > s->leaders.item[s->leaders.n - 1].time_s) {
-            for (int i = from; i < s->n_units; i++) { /* sorted: the rest is slower still */
+    int n = 0;
+    for (int i = 0; i < s->n_units; i++) {
+        struct search_unit unit = s->units[i];
+        if (!unit.hopeless) {
+            s->units[i] = s->units[n];
+            s->units[n++] = unit;
+            continue;
+        }
+        struct search_choice skipped = {.unit = unit, .vp = 1, .schedule = SCHEDULE_1F1B};
+        search_count_rejected(&s->counts, REASON_MEMORY, &skipped);
+    }
+    return n;
+}
+
+/* Estimates are within a few percent of the engine: leaders past this margin cannot
+ * enter the list any more. */
+static const double estimate_margin = 0.05;
+
+/* A layout whose bound is above this cannot enter the answer: behind the last leader,
+ * or so far behind the last plan shown that the engine's price will not turn it. */
+static double useful_s(const struct search *s)
+{
+    double useful = INFINITY;
+    if (s->leaders.n == s->n_leaders)
+        useful = s->leaders.item[s->leaders.n - 1].time_s;
+    if (s->leaders.n >= s->options->top)
+        useful = fmin(useful, s->leaders.item[s->options->top - 1].time_s * (1 + 2 * estimate_margin));
+    return useful;
+}
+
+static void price_range(struct search *s, int from, int n, bool bounded)
+{
+    for (; from < n; from += BATCH_UNITS) {
+        if (bounded && s->units[from].bound_s > useful_s(s)) {
+            for (int i = from; i < n; i++) { /* sorted: the rest is slower still */
                 struct search_choice skipped = {.unit = s->units[i], .vp = 1, .schedule = SCHEDULE_1F1B};
                 search_count_rejected(&s->counts, REASON_BOUND, &skipped);
             }
             break;
         }
-        int to = from + BATCH_UNITS < s->n_units ? from + BATCH_UNITS : s->n_units;
-        run_jobs(s->workers, s->threads, s->units, from, to, false);
+        run_jobs(s->workers, s->threads, s->units, from, from + BATCH_UNITS < n ? from + BATCH_UNITS : n, false);
         gather(s);
+    }
+}
+
+static void price_units(struct search *s)
+{
+    bool bounded = !s->options->exhaustive && s->options->objective != OBJECTIVE_MEMORY;
+    run_jobs(s->workers, s->threads, s->units, 0, s->n_units, true);
+    qsort(s->units, (size_t)s->n_units, sizeof *s->units, compare_bound);
+    int n = s->options->exhaustive ? s->n_units : drop_hopeless(s);
+    price_range(s, 0, n, bounded);
+    if (s->leaders.n == 0 && n < s->n_units) { /* nothing fits: which misses by least? */
+        s->counts.candidates -= s->n_units - n;
+        s->counts.rejected[REASON_MEMORY] -= s->n_units - n;
+        price_range(s, n, s->n_units, false);
     }
     for (int t = 0; t < s->threads; t++)
         merge_counts(&s->counts, &s->workers[t].counts);
@@ -230,10 +273,6 @@ static void insert_prediction(struct search_result *ret, const struct prediction
     ret->plans[at] = *p;
     ret->n = last + 1;
 }
-
-/* Estimates are within a few percent of the engine: leaders past this margin cannot
- * enter the list any more. */
-static const double estimate_margin = 0.05;
 
 static int price_leaders(struct search *s, struct search_result *ret, struct err *err)
 {

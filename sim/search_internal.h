@@ -12,7 +12,8 @@ struct search_unit {
     bool sequence_parallel;
     bool ulysses;    /* context parallelism by all-to-all instead of a ring */
     bool overlap_ep; /* expert all-to-all beside another micro-batch's compute */
-    double bound_s; /* no plan of this unit is faster */
+    double bound_s;  /* no plan of this unit is faster */
+    bool hopeless;   /* none fits */
 };
 
 /* One plan in few bytes. */
@@ -45,6 +46,11 @@ struct chunking {
     double max_busy_s, mean_busy_s; /* of a rank, one micro-batch */
     int slowest;
     int probe[6], n_probes; /* ranks whose memory and step work are looked at */
+    /* By ZeRO stage, filled when first asked for: */
+    bool known[4];
+    double step_s[4];        /* what is done once per step, the slowest probe */
+    double still_bytes[4][6]; /* memory of a probe without activations in flight */
+    double per_byte[4];      /* memory per byte in flight (allocator) */
 };
 
 /* One thread's workplace. */
@@ -70,6 +76,7 @@ extern const enum axis search_orders[2][AXES];
 /* The units of the space, in a fixed order; counts what rules exclude. */
 int search_units(const struct question *question, const struct search_options *options, struct search_unit **ret_units, int *ret_n,
                  struct search_counts *counts, struct err *err);
+/* Fills bound_s and hopeless. */
 void search_unit_bound(struct search_worker *worker, struct search_unit *unit);
 void search_unit_run(struct search_worker *worker, const struct search_unit *unit);
 /* Total order: objective, then the fields. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cost/base/unit.h"
 #include "sim/search_internal.h"
 
 enum { VP_MAX = 16 };
@@ -143,6 +144,29 @@ static void make_prices(struct search_worker *w)
     layer_prices_fill(&w->prices, w->question, &w->plan, question_stack(w->question, w->plan.stack));
 }
 
+/* What the mean rank holds at least: its states under the most ZeRO that may be
+ * tried, one micro-batch fully recomputed, nothing temporary. Some rank holds more. */
+static double least_bytes(struct search_worker *w)
+{
+    const struct model *model = w->question->model;
+    const struct search_fix *fix = &w->options->fix;
+    struct plan *p = &w->plan;
+    struct rank_load load = {.copies = 1, .dp_ways = (double)p->dp * p->cp};
+    struct layer_shard shard;
+    for (int kind = 0; kind < model->n_kinds; kind++) {
+        double n = (double)model->kinds[kind].layers / p->pp;
+        ops_shard_layer(model, p, kind, &shard);
+        load.dense_params += n * shard.dense;
+        load.expert_params += n * shard.expert;
+        load.kept_bytes += n * w->prices.kind[kind].kept_full_bytes;
+    }
+    load.dense_params += (ops_shard_embedding(model, p) + (model->tied && p->pp == 1 ? 0 : ops_shard_head(model, p))) / p->pp;
+    load.expert_dp_ways = fmax(1, (double)p->tp * p->cp * p->dp / ((double)p->ep * p->etp));
+    double bytes[MEMORY_PARTS];
+    p->zero = fix->zero >= 0 ? fix->zero : p->pp == 1 || w->prices.stack->sharded_per_layer ? 3 : 1;
+    return memory_rank(p, w->prices.stack, &w->question->cluster->accelerator, &load, bytes);
+}
+
 void search_unit_bound(struct search_worker *w, struct search_unit *u)
 {
     const struct model *model = w->question->model;
@@ -153,6 +177,7 @@ void search_unit_bound(struct search_worker *w, struct search_unit *u)
         total += layer_seconds(&w->prices.kind[kind]) * (double)model->kinds[kind].layers;
     double micro_batches = (double)(w->options->base.global_batch / u->dp / u->micro_batch);
     u->bound_s = total / u->pp * micro_batches * (1 - 1e-9);
+    u->hopeless = least_bytes(w) > w->question->memory_limit_bytes;
 }
 
 static void look_at_ranks(struct search_worker *w, struct chunking *c)
@@ -197,6 +222,7 @@ static void fill_chunking(struct search_worker *w)
         return;
     stages_fill(&w->stages, w->question, &w->plan, &w->prices, &w->places, w->stage);
     look_at_ranks(w, c);
+    memset(c->known, 0, sizeof c->known);
     c->valid = true;
     c->sharded = sharded;
     c->placement = placement;
@@ -215,32 +241,41 @@ static double pipeline_estimate(const struct search_worker *w, const struct chun
     return micro_batches * c->max_busy_s + fmax(0, equal - ideal) * c->mean_busy_s / c->max_busy_s;
 }
 
-static double memory_estimate(struct search_worker *w, const struct chunking *c, enum plan_schedule schedule)
+/* Per ZeRO stage: step work, and memory, which is linear in the bytes in flight (cost/memory.h). */
+static void fill_zero(struct search_worker *w)
+{
+    struct chunking *c = &w->chunking;
+    int zero = w->plan.zero;
+    double bytes[MEMORY_PARTS], worst = 0;
+    if (c->known[zero])
+        return;
+    c->known[zero] = true;
+    for (int i = 0; i < c->n_probes; i++) {
+        int r = c->probe[i];
+        c->still_bytes[zero][i] = stages_rank_memory(&w->stages, r, &w->sum[r], 0, bytes);
+        struct rank_step step = stages_rank_step(&w->stages, r, &w->sum[r]);
+        worst = fmax(worst, step.dp_exposed_s + step.optimizer_s);
+    }
+    double probe = stages_rank_memory(&w->stages, c->probe[0], &w->sum[c->probe[0]], UNIT_GIB, bytes);
+    c->per_byte[zero] = (probe - c->still_bytes[zero][0]) / UNIT_GIB;
+    const struct stack *stack = w->prices.stack;
+    c->step_s[zero] = worst + stack->step_overhead_s + (double)plan_micro_batches(&w->plan) * w->plan.vp * stack->micro_batch_overhead_s;
+}
+
+static double memory_estimate(struct search_worker *w, enum plan_schedule schedule)
 {
     const struct plan *p = &w->plan;
-    double worst = 0, bytes[MEMORY_PARTS];
+    const struct chunking *c = &w->chunking;
+    double worst = 0;
     int64_t micro_batches = plan_micro_batches(p);
     int counted = micro_batches > 1 << 20 ? 1 << 20 : (int)micro_batches;
     for (int i = 0; i < c->n_probes; i++) {
         int r = c->probe[i];
-        double in_flight = p->pp == 1 && p->vp == 1 && schedule == SCHEDULE_1F1B ? 1 : schedule_in_flight(schedule, p->pp, p->vp, counted, 0, r);
+        double in_flight = p->pp == 1 ? 1 : schedule_in_flight(schedule, p->pp, p->vp, counted, 0, r);
         double kept = w->sum[r].kept_bytes * in_flight / p->vp;
-        worst = fmax(worst, stages_rank_memory(&w->stages, r, &w->sum[r], kept, bytes));
+        worst = fmax(worst, c->still_bytes[p->zero][i] + kept * c->per_byte[p->zero]);
     }
     return worst;
-}
-
-static double step_estimate(struct search_worker *w, const struct chunking *c)
-{
-    double worst = 0;
-    for (int i = 0; i < c->n_probes; i++) {
-        if (i > 0 && c->probe[i] == 1) /* between first and heaviest */
-            continue;
-        struct rank_step step = stages_rank_step(&w->stages, c->probe[i], &w->sum[c->probe[i]]);
-        worst = fmax(worst, step.dp_exposed_s + step.optimizer_s);
-    }
-    const struct stack *stack = w->prices.stack;
-    return worst + stack->step_overhead_s + (double)plan_micro_batches(&w->plan) * w->plan.vp * stack->micro_batch_overhead_s;
 }
 
 static void consider(struct search_worker *w, struct search_choice *choice, struct search_choice *best)
@@ -265,20 +300,24 @@ static void consider(struct search_worker *w, struct search_choice *choice, stru
 
 /* ZeRO stages worth a look: with one copy of the states they are all the same, and
  * beside a pipeline Megatron's distributed optimizer is ZeRO-1 (gradients that are
- * sharded would have to be reduced for every micro-batch). */
+ * sharded would have to be reduced for every micro-batch). ZeRO-0 moves the same
+ * bytes as ZeRO-1, updates more and holds more: only when it is asked for. */
 static int zero_stages(const struct search_worker *w, int *ret)
 {
     const struct search_fix *fix = &w->options->fix;
     int n = 0;
     bool alone = w->plan.dp * w->plan.cp == 1 && w->plan.ep * w->plan.etp == w->plan.tp;
-    for (int zero = 0; zero <= 3; zero++)
-        if (fix->zero >= 0 ? zero == fix->zero : alone ? zero == 1 : zero <= 1 || w->plan.pp == 1 || w->prices.stack->sharded_per_layer)
+    for (int zero = 0; zero <= 3; zero++) {
+        bool more = w->plan.pp == 1 || w->prices.stack->sharded_per_layer;
+        if (fix->zero >= 0 ? zero == fix->zero : zero == 1 || (zero > 1 && !alone && more))
             ret[n++] = zero;
+    }
     return n;
 }
 
-/* All ZeRO stages of one schedule; keeps the best of the family. */
-static void run_schedule(struct search_worker *w, struct search_choice *choice, struct search_choice *best)
+/* The lowest ZeRO stage of one schedule that fits (all of them when memory is the
+ * objective); keeps the best of the family. Returns whether the first one fits. */
+static bool run_schedule(struct search_worker *w, struct search_choice *choice, struct search_choice *best)
 {
     struct plan *p = &w->plan;
     int zero[4], n = zero_stages(w, zero);
@@ -294,10 +333,14 @@ static void run_schedule(struct search_worker *w, struct search_choice *choice, 
             continue;
         }
         fill_chunking(w);
-        choice->time_s = pipeline_estimate(w, &w->chunking, choice->schedule) + step_estimate(w, &w->chunking);
-        choice->bytes = memory_estimate(w, &w->chunking, choice->schedule);
+        fill_zero(w);
+        choice->time_s = pipeline_estimate(w, &w->chunking, choice->schedule) + w->chunking.step_s[p->zero];
+        choice->bytes = memory_estimate(w, choice->schedule);
         consider(w, choice, best);
+        if (choice->bytes <= w->question->memory_limit_bytes && w->options->objective != OBJECTIVE_MEMORY)
+            return i == 0; /* a later stage moves more */
     }
+    return false;
 }
 
 struct recompute_step {
@@ -349,16 +392,18 @@ static void run_chunking(struct search_worker *w, const struct search_unit *u, i
         if (!set_split(model, &w->prices, &w->plan, balanced))
             continue;
         int n = recompute_steps(w, steps);
+        uint32_t done = 0; /* schedules that fit without recompute: more of it only costs time */
         for (int i = 0; i < n; i++) {
             w->plan.recompute = steps[i].kind;
             w->plan.recompute_layers = steps[i].layers;
             w->chunking.valid = false;
             for (int s = 0; s < SCHEDULES; s++) {
-                if (!(schedules & 1u << s))
+                if (!(schedules & 1u << s) || done & 1u << s)
                     continue;
                 struct search_choice choice = {.unit = *u, .vp = vp, .schedule = s, .balanced = balanced, .recompute = steps[i].kind,
                                                .recompute_layers = steps[i].layers};
-                run_schedule(w, &choice, &best[s]);
+                if (run_schedule(w, &choice, &best[s]) && steps[i].kind == RECOMPUTE_NONE)
+                    done |= 1u << s;
             }
         }
     }
