@@ -9,6 +9,7 @@
 #include "sim/commands.h"
 #include "sim/inputs.h"
 #include "sim/plan_timeline.h"
+#include "sim/writers/chart.h"
 #include "sim/writers/plan_charts.h"
 #include "sim/writers/prediction.h"
 
@@ -134,8 +135,15 @@ int cmd_predict(int argc, char **argv)
         inputs_print("predict", "", &err);
         return EXIT_USAGE;
     }
-    int code = run(&a, &in, &err);
+    const char *pictures[] = {a.chart, a.memory_chart, a.gantt};
+    int code = EXIT_ANSWERED;
+    for (int i = 0; i < 3; i++)
+        if (pictures[i] && chart_check_path(pictures[i], &err) < 0)
+            code = EXIT_USAGE;
+    if (code == EXIT_ANSWERED) {
+        code = run(&a, &in, &err);
+        inputs_release(&in);
+    }
     inputs_print("predict", "", &err);
-    inputs_release(&in);
     return code;
 }

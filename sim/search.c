@@ -100,7 +100,7 @@ static void *run_job(void *argument)
 
 static void run_jobs(struct search_worker *workers, int threads, struct search_unit *units, int from, int to, bool bound_only)
 {
-    struct job job[THREADS_MAX];
+    struct job job[THREADS_MAX] = {{0}};
     pthread_t thread[THREADS_MAX];
     bool started[THREADS_MAX] = {false};
     for (int t = 0; t < threads; t++)
