@@ -11,7 +11,16 @@
 #include "sim/program.h"
 #include "sim/timeline.h"
 
-enum thread { THREAD_COMPUTE, THREAD_FORWARD, THREAD_BACKWARD };
+/* Threads of a rank: 0 computes; the messages of a kind (0 forward, 1 backward) are on 1 + kind and, where they
+ * overlap each other, on further lanes 1 + kind + 2 lane. */
+enum { COMPUTE, LANES_MAX = 16 };
+enum message_kind { FORWARD, BACKWARD, MESSAGE_KINDS };
+
+struct sender {
+    int64_t stream_ps[MESSAGE_KINDS]; /* when the stream is free */
+    int64_t lane_end_ps[MESSAGE_KINDS][LANES_MAX];
+    int lanes[MESSAGE_KINDS]; /* in use */
+};
 
 struct trace {
     FILE *out;
@@ -26,25 +35,44 @@ struct trace {
     int64_t flows; /* arrows drawn */
 };
 
-static void event(struct trace *t, const char *phase, int rank, enum thread thread, int64_t at_ps)
+static void event(struct trace *t, const char *phase, int rank, int thread, int64_t at_ps)
 {
-    fprintf(t->out, "%s\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.15g", t->any ? "," : "", phase, rank,
-            (int)thread, (double)at_ps * t->options->us_per_tick);
+    fprintf(t->out, "%s\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.15g", t->any ? "," : "", phase, rank, thread,
+            (double)at_ps * t->options->us_per_tick);
     t->any = true;
+}
+
+static void name_thread(struct trace *t, int rank, int thread, const char *name)
+{
+    event(t, "M", rank, thread, 0);
+    fprintf(t->out, ",\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}", name);
 }
 
 static void name_rank(struct trace *t, int rank)
 {
-    static const char *const threads[] = {"compute", "send forward", "send backward"};
-    event(t, "M", rank, THREAD_COMPUTE, 0);
+    event(t, "M", rank, COMPUTE, 0);
     fprintf(t->out, ",\"name\":\"process_name\",\"args\":{\"name\":\"%s %d\"}}",
             t->options->rank_name ? t->options->rank_name : "rank", rank);
-    event(t, "M", rank, THREAD_COMPUTE, 0);
+    event(t, "M", rank, COMPUTE, 0);
     fprintf(t->out, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}", rank);
-    for (int thread = THREAD_COMPUTE; thread <= THREAD_BACKWARD; thread++) {
-        event(t, "M", rank, (enum thread)thread, 0);
-        fprintf(t->out, ",\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}", threads[thread]);
+    name_thread(t, rank, COMPUTE, "compute");
+}
+
+/* A lane that is free from start_ps on. */
+static int take_lane(struct trace *t, int rank, struct sender *sender, enum message_kind kind, int64_t start_ps,
+                     int64_t end_ps)
+{
+    static const char *const names[MESSAGE_KINDS] = {"send forward", "send backward"};
+    int lane = 0;
+    while (lane < sender->lanes[kind] && sender->lane_end_ps[kind][lane] > start_ps)
+        lane++;
+    lane = lane < LANES_MAX ? lane : LANES_MAX - 1;
+    if (lane >= sender->lanes[kind]) {
+        sender->lanes[kind] = lane + 1;
+        name_thread(t, rank, 1 + (int)kind + 2 * lane, names[kind]);
     }
+    sender->lane_end_ps[kind][lane] = end_ps;
+    return 1 + (int)kind + 2 * lane;
 }
 
 static int64_t slot_of(const struct trace *t, int direction, int stage, uint32_t micro_batch)
@@ -76,52 +104,52 @@ static int64_t boundary_ps(const struct trace *t, const int64_t *values, int dir
 }
 
 /* The message of an op that ended at end_ps to stage `to`: a slice on the sender's stream, and an arrow. */
-static void message(struct trace *t, int rank, enum thread thread, int direction, int from, int to,
-                    uint32_t micro_batch, int64_t end_ps, int64_t *stream_ps)
+static void message(struct trace *t, int rank, struct sender *sender, enum message_kind kind, int direction, int from,
+                    int to, uint32_t micro_batch, int64_t end_ps)
 {
     const struct program *p = t->program;
-    int peer = p->stage_rank[direction * p->stages + to], boundary = from < to ? from : to;
+    int peer = p->stage_rank[direction * p->stages + to], boundary = from < to ? from : to, thread = COMPUTE;
     if (peer == rank)
         return;
     int64_t start_ps = end_ps, length_ps = t->costs ? boundary_ps(t, t->costs->p2p_ps, direction, boundary) : 0;
     if (t->costs && t->costs->p2p_occupancy_ps) {
-        start_ps = *stream_ps > end_ps ? *stream_ps : end_ps;
-        *stream_ps = start_ps + boundary_ps(t, t->costs->p2p_occupancy_ps, direction, boundary);
+        start_ps = sender->stream_ps[kind] > end_ps ? sender->stream_ps[kind] : end_ps;
+        sender->stream_ps[kind] = start_ps + boundary_ps(t, t->costs->p2p_occupancy_ps, direction, boundary);
     }
     if (length_ps > 0) {
+        thread = take_lane(t, rank, sender, kind, start_ps, start_ps + length_ps);
         event(t, "X", rank, thread, start_ps);
         fprintf(t->out, ",\"dur\":%.15g,\"name\":\"mb %u to %d\",\"args\":{\"stage\":%d}}",
                 (double)length_ps * t->options->us_per_tick, micro_batch, peer, to);
     }
-    int64_t arrival_ps =
-        t->start_ps[(thread == THREAD_FORWARD ? 0 : t->n_slots) + slot_of(t, direction, to, micro_batch)];
-    event(t, "s", rank, length_ps > 0 ? thread : THREAD_COMPUTE, length_ps > 0 ? start_ps : end_ps);
+    int64_t arrival_ps = t->start_ps[(kind == FORWARD ? 0 : t->n_slots) + slot_of(t, direction, to, micro_batch)];
+    /* An arrow starts inside a slice: the message's, or just before the end of the op's. */
+    event(t, "s", rank, thread, thread == COMPUTE ? end_ps - 1 : start_ps);
     fprintf(t->out, ",\"id\":%" PRId64 ",\"cat\":\"message\",\"name\":\"message\"}", t->flows);
-    event(t, "f", peer, THREAD_COMPUTE, arrival_ps);
+    event(t, "f", peer, COMPUTE, arrival_ps);
     fprintf(t->out, ",\"bp\":\"e\",\"id\":%" PRId64 ",\"cat\":\"message\",\"name\":\"message\"}", t->flows++);
 }
 
 static void compute(struct trace *t, int rank, const struct op *op, int64_t start_ps, int64_t end_ps)
 {
     char name[96];
-    event(t, "X", rank, THREAD_COMPUTE, start_ps);
+    event(t, "X", rank, COMPUTE, start_ps);
     fprintf(t->out, ",\"dur\":%.15g,\"cat\":\"%s\",\"name\":\"%s\",\"args\":{\"mb\":%u,\"stage\":%d,\"chunk\":%d}}",
             (double)(end_ps - start_ps) * t->options->us_per_tick, op_kind_names[op->kind],
             op_format(t->program, op, name, sizeof name), op->micro_batch, op->stage,
             t->program->stage_chunk[op->direction * t->program->stages + op->stage]);
 }
 
-static void messages(struct trace *t, int rank, const struct op *op, int64_t end_ps, int64_t *streams_ps)
+static void messages(struct trace *t, int rank, const struct op *op, int64_t end_ps, struct sender *sender)
 {
     bool overlap = op->kind == OP_F_BW, forward = op->kind == OP_F || overlap;
     bool backward = op->kind == OP_B || op->kind == OP_BW || overlap;
     int direction = overlap ? op->direction2 : op->direction, stage = overlap ? op->stage2 : op->stage;
     if (forward && op->stage + 1 < t->program->stages)
-        message(t, rank, THREAD_FORWARD, op->direction, op->stage, op->stage + 1, op->micro_batch, end_ps,
-                &streams_ps[0]);
+        message(t, rank, sender, FORWARD, op->direction, op->stage, op->stage + 1, op->micro_batch, end_ps);
     if (backward && stage > 0)
-        message(t, rank, THREAD_BACKWARD, direction, stage, stage - 1, overlap ? op->micro_batch2 : op->micro_batch,
-                end_ps, &streams_ps[1]);
+        message(t, rank, sender, BACKWARD, direction, stage, stage - 1, overlap ? op->micro_batch2 : op->micro_batch,
+                end_ps);
 }
 
 struct held {
@@ -131,7 +159,7 @@ struct held {
 
 static void counter(struct trace *t, int rank, const struct held *held, int64_t at_ps)
 {
-    event(t, "C", rank, THREAD_COMPUTE, at_ps);
+    event(t, "C", rank, COMPUTE, at_ps);
     if (t->costs && t->costs->act_bytes)
         fprintf(t->out, ",\"name\":\"activation bytes\",\"args\":{\"bytes\":%" PRId64 "}}", held->bytes);
     else
@@ -159,7 +187,7 @@ static void memory(struct trace *t, int rank, const struct op *op, int64_t start
 static void write_rank(struct trace *t, int rank, int iteration)
 {
     const struct program *p = t->program;
-    int64_t streams_ps[2] = {0, 0};
+    struct sender sender = {0};
     struct held held = {0, 0};
     for (int i = 0; i < p->n_ops[rank]; i++) {
         const struct op *op = &p->ops[rank][i];
@@ -168,7 +196,7 @@ static void write_rank(struct trace *t, int rank, int iteration)
         if (!op_is_compute(op))
             continue;
         compute(t, rank, op, start_ps, end_ps);
-        messages(t, rank, op, end_ps, streams_ps);
+        messages(t, rank, op, end_ps, &sender);
         memory(t, rank, op, start_ps, end_ps, &held);
     }
 }
