@@ -141,10 +141,11 @@ int pricing_load_stage_costs(const char *path, struct arena *arena, struct prici
  * allows for the sum of all ops. */
 static double choose_ticks(double total_units)
 {
-    double ticks = 720720e6;
-    while (ticks > 720720 && total_units * ticks > 0x1p60)
-        ticks /= 10;
-    return total_units * ticks > 0x1p60 ? 0x1p60 / total_units : ticks;
+    static const double choices[] = {720720e6, 720720e5, 720720e4, 720720e3, 720720e2, 720720e1, 720720, 5040, 60, 1};
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if (total_units * choices[i] <= 0x1p60)
+            return choices[i];
+    return 0x1p60 / total_units;
 }
 
 /* Fills costs for a pipeline of `stages` stages on pp ranks. */

@@ -7,7 +7,7 @@
  * kind runs in order; a memory limit only delays F's. The start of a stage's first op is the same in all orders, so the
  * span, like the makespan, is a maximum of ends: active schedules contain an optimum of both. */
 
-enum { RANKS = ZB_SEARCH_RANKS_MAX, OPS = ZB_SEARCH_OPS_MAX, NODES = 400000 };
+enum { RANKS = ZB_SEARCH_RANKS_MAX, OPS = ZB_SEARCH_OPS_MAX, NODES = 40000 };
 
 struct search {
     const struct zb_problem *problem;
