@@ -5,7 +5,9 @@
  * with sequence parallelism all-gather + reduce-scatter twice; backward the same
  * plus one more all-gather per column-parallel input, which is not kept. The
  * gradient collectives of the column-parallel side run beside wgrad.
- * Host floor: a phase takes at least launches * host_launch_s of its stack. */
+ * Host floor: kernels and collectives are launched in order, so a phase takes at least
+ * launches * host_launch_s of its stack; B and W, launched as one backward, share a
+ * floor. CUDA graphs are launched once. */
 #include "cost/ops.h"
 
 #include <math.h>
@@ -43,13 +45,15 @@ void builder_init(struct builder *ret, const struct ops_context *context, struct
     ret->repeats_cheap = plan->attention == ATTENTION_FLASH && !context->stack->sharded_per_layer;
     ret->rate = precision_rate(plan->precision);
     ret->async_tp = !context->stack->sharded_per_layer;
+    ret->graphed = plan->cuda_graph != CUDA_GRAPH_NONE;
 }
 
 void builder_op(struct builder *b, const char *name, enum op_class op_class, enum phase phase, double seconds, double flop, double bytes,
                 double launches)
 {
     b->device_s[phase] += seconds;
-    b->launches[phase] += launches;
+    if (!b->graphed)
+        b->launches[phase] += launches;
     if (phase == PHASE_F)
         b->price->flop += flop;
     struct op_log *log = b->context->log;
@@ -93,9 +97,9 @@ struct linear_times builder_linear(struct builder *b, const char *name, enum rat
 void builder_pointwise(struct builder *b, const char *name, double forward_bytes, double backward_bytes, double launches)
 {
     double factor = b->context->stack->pointwise;
-    builder_op(b, name, OP_POINTWISE, PHASE_F, kernel_pointwise_s(b->accelerator, forward_bytes * factor), 0, forward_bytes, launches * factor);
+    builder_op(b, name, OP_POINTWISE, PHASE_F, kernel_pointwise_s(b->accelerator, forward_bytes * factor), 0, forward_bytes, launches);
     builder_op(b, name, OP_POINTWISE, PHASE_B, kernel_pointwise_s(b->accelerator, backward_bytes * factor), 0, backward_bytes,
-               launches * factor);
+               launches);
 }
 
 static void log_comm(struct builder *b, const char *name, enum op_class op_class, enum phase phase, double seconds, double bytes)
@@ -105,9 +109,15 @@ static void log_comm(struct builder *b, const char *name, enum op_class op_class
         log->line[log->n++] = (struct op_line){name, op_class, phase, seconds, 0, bytes};
 }
 
+static void launch(struct builder *b, enum phase phase, double n)
+{
+    if (!b->graphed)
+        b->launches[phase] += n;
+}
+
 static double tp_collective(const struct builder *b, enum collective_op op, double bytes)
 {
-    return collective_s(b->context->cluster, &b->context->tp, op, bytes);
+    return collective_s(b->context->cluster, &b->context->tp, op, bytes) / b->context->stack->collective_speed;
 }
 
 static double beside(const struct builder *b, double collective, double cover)
@@ -140,6 +150,8 @@ void builder_tp_enter(struct builder *b, double width, struct linear_times colum
     }
     p->tp_s[PHASE_F] += forward;
     p->tp_s[PHASE_B] += backward;
+    launch(b, PHASE_F, plan->sequence_parallel);
+    launch(b, PHASE_B, plan->sequence_parallel ? 2 : 1);
     log_comm(b, "tp enter", OP_TP, PHASE_F, forward, bytes);
     log_comm(b, "tp enter", OP_TP, PHASE_B, backward, bytes);
 }
@@ -163,6 +175,8 @@ void builder_tp_leave(struct builder *b, double width, struct linear_times row)
     }
     b->price->tp_s[PHASE_F] += forward;
     b->price->tp_s[PHASE_B] += backward;
+    launch(b, PHASE_F, 1);
+    launch(b, PHASE_B, plan->sequence_parallel);
     log_comm(b, "tp leave", OP_TP, PHASE_F, forward, bytes);
     log_comm(b, "tp leave", OP_TP, PHASE_B, backward, bytes);
 }
@@ -170,18 +184,32 @@ void builder_tp_leave(struct builder *b, double width, struct linear_times row)
 void builder_ep(struct builder *b, const char *name, enum phase phase, double seconds, double bytes)
 {
     b->price->ep_s[phase] += seconds;
+    launch(b, phase, 2);
     log_comm(b, name, OP_EP, phase, seconds, bytes);
+}
+
+/* The time by which the host is slower than phases first..last together, shared out by their launches. */
+static void raise_to_floor(struct builder *b, enum phase first, enum phase last)
+{
+    struct layer_price *p = b->price;
+    double busy = 0, launches = 0;
+    for (int i = (int)first; i <= (int)last; i++) {
+        busy += p->compute_s[i] + p->tp_s[i] + p->cp_s[i] + p->ep_s[i];
+        launches += b->launches[i];
+    }
+    double idle = launches * b->context->stack->host_launch_s - busy;
+    for (int i = (int)first; i <= (int)last && idle > 0; i++) {
+        p->compute_s[i] += idle * b->launches[i] / launches;
+        log_comm(b, "host launch floor", OP_HOST, (enum phase)i, idle * b->launches[i] / launches, 0);
+    }
 }
 
 void builder_finish(struct builder *b)
 {
     struct layer_price *p = b->price;
-    for (int phase = 0; phase < PHASES; phase++) {
-        double host = b->launches[phase] * b->context->stack->host_launch_s;
-        p->compute_s[phase] = fmax(b->device_s[phase], host);
-        if (host > b->device_s[phase])
-            log_comm(b, "host launch floor", OP_HOST, phase, host - b->device_s[phase], 0);
-    }
+    memcpy(p->compute_s, b->device_s, sizeof p->compute_s);
+    raise_to_floor(b, PHASE_F, PHASE_F);
+    raise_to_floor(b, PHASE_B, PHASE_W);
     p->full_s = p->compute_s[PHASE_F];
     p->full_tp_s = p->tp_s[PHASE_F];
     p->full_cp_s = p->cp_s[PHASE_F];

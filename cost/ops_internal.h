@@ -18,6 +18,7 @@ struct builder {
     double input_bytes;    /* of one stored element of a linear's input: 1 where an 8-bit copy serves wgrad */
     bool repeats_cheap;    /* selective recompute repeats norms, activations and latent up-projections (flash attention) */
     enum rate rate;        /* of linear layers */
+    bool graphed;          /* what comes now is replayed by a CUDA graph: the host does not launch it */
     bool async_tp;         /* gradient collectives of column-parallel layers run beside dgrad and wgrad */
 };
 

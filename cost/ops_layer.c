@@ -64,7 +64,7 @@ static void context_parallel(struct builder *b, const struct widths *w, double f
     double cp = plan->cp, kv_bytes = b->tokens * (w->k + w->v) * b->bytes;
     if (plan->context_parallel == CP_ULYSSES) {
         double all_bytes = b->tokens * (w->q + w->k + w->v + w->out) * b->bytes;
-        double t = collective_s(c->cluster, &c->cp, COLLECTIVE_ALL_TO_ALL, all_bytes);
+        double t = collective_s(c->cluster, &c->cp, COLLECTIVE_ALL_TO_ALL, all_bytes) / c->stack->collective_speed;
         b->price->cp_s[PHASE_F] += t;
         b->price->cp_s[PHASE_B] += t;
         return;
@@ -72,6 +72,8 @@ static void context_parallel(struct builder *b, const struct widths *w, double f
     struct span hop = c->cp;
     double f = collective_s(c->cluster, &hop, COLLECTIVE_P2P, kv_bytes), back = collective_s(c->cluster, &hop, COLLECTIVE_P2P, 2 * kv_bytes);
     double slow = c->stack->overlap_slowdown;
+    f /= c->stack->collective_speed;
+    back /= c->stack->collective_speed;
     b->price->cp_s[PHASE_F] += (cp - 1) * (fmax(0, f - forward_s / cp) + slow * fmin(f, forward_s / cp));
     b->price->cp_s[PHASE_B] += (cp - 1) * (fmax(0, back - backward_s / cp) + slow * fmin(back, backward_s / cp));
 }
@@ -250,6 +252,7 @@ static void dispatch(struct builder *b, double tokens, double row_elements, doub
     double t = c->plan->moe_dispatcher == DISPATCHER_ALL_TO_ALL
                    ? collective_s(c->cluster, &c->ep, COLLECTIVE_ALL_TO_ALL, copies)
                    : collective_dispatch_s(c->cluster, &c->ep, tokens, row, (int)m->experts_per_token, max_nodes);
+    t /= c->stack->collective_speed;
     double exposed = c->plan->overlap.ep ? fmax(0.1 * t, beside_cover(t, cover, c->stack->overlap_slowdown)) : t;
     builder_ep(b, "dispatch", PHASE_F, exposed, copies);
     builder_ep(b, "combine", PHASE_F, exposed, copies);
@@ -269,6 +272,8 @@ void ops_moe(struct builder *b, int kind)
     double row = hidden * b->bytes;
     builder_linear(b, "router", RATE_16BIT, tokens, (double)m->experts, hidden);
     builder_pointwise(b, "top-k", tokens * (double)m->experts * 24, tokens * (double)m->experts * 16, 10);
+    bool graphed = b->graphed;
+    b->graphed = plan->cuda_graph == CUDA_GRAPH_FULL; /* partial graphs leave out what depends on the routing */
     builder_pointwise(b, "permute", 2 * (tokens + pairs) * row, 2 * (tokens + pairs) * row, 4);
     double before = b->device_s[PHASE_F];
     double per_expert = pairs * etp / local;
@@ -279,9 +284,10 @@ void ops_moe(struct builder *b, int kind)
     experts(b, "experts down", local, per_expert, inner, hidden);
     builder_pointwise(b, "unpermute", 2 * (tokens + pairs) * row, 2 * (tokens + pairs) * row, 4);
     dispatch(b, tokens, hidden, (b->device_s[PHASE_F] - before) / 2);
+    b->graphed = graphed;
     if (plan->etp > 1) {
         double bytes = pairs * etp * row;
-        double t = collective_s(c->cluster, &c->etp, COLLECTIVE_ALL_GATHER, bytes) + collective_s(c->cluster, &c->etp, COLLECTIVE_REDUCE_SCATTER, bytes);
+        double t = (collective_s(c->cluster, &c->etp, COLLECTIVE_ALL_GATHER, bytes) + collective_s(c->cluster, &c->etp, COLLECTIVE_REDUCE_SCATTER, bytes)) / c->stack->collective_speed;
         b->price->tp_s[PHASE_F] += t;
         b->price->tp_s[PHASE_B] += t;
     }

@@ -15,5 +15,6 @@ int cmd_schedule(int argc, char **argv);
 int cmd_compare(int argc, char **argv);
 int cmd_chart(int argc, char **argv);
 int cmd_validate(int argc, char **argv);
+int cmd_calibrate(int argc, char **argv);
 
 #endif

@@ -21,6 +21,7 @@ static const struct command commands[] = {
     {"schedule", cmd_schedule, "one pipeline schedule, or a program from a file, priced and drawn"},
     {"compare", cmd_compare, "all pipeline schedules side by side"},
     {"validate", cmd_validate, "predictions against a table of measured runs"},
+    {"calibrate", cmd_calibrate, "numbers of a profile learned from measured runs"},
     {"model", cmd_model, "parameters and FLOPs of a config.json"},
     {"profile", cmd_profile, "what is known of accelerators, links, networks and stacks"},
     {"chart", cmd_chart, "pictures of what predict and search found"},

@@ -30,7 +30,7 @@ bool layer_prices_same(const struct layer_prices *prices, const struct plan *pla
     return k->tp == plan->tp && k->sequence_parallel == plan->sequence_parallel && k->cp == plan->cp && k->ep == plan->ep &&
            k->etp == plan->etp && k->micro_batch == plan->micro_batch && k->seq_len == plan->seq_len && k->precision == plan->precision &&
            k->attention == plan->attention && k->context_parallel == plan->context_parallel && k->overlap.tp == plan->overlap.tp &&
-           k->overlap.ep == plan->overlap.ep && k->moe_dispatcher == plan->moe_dispatcher && memcmp(k->rank_order, plan->rank_order, sizeof plan->rank_order) == 0 &&
+           k->overlap.ep == plan->overlap.ep && k->cuda_graph == plan->cuda_graph && k->recompute_modules == plan->recompute_modules && k->moe_dispatcher == plan->moe_dispatcher && memcmp(k->rank_order, plan->rank_order, sizeof plan->rank_order) == 0 &&
            (plan->rank_order[AXES - 1] == AXIS_PP || k->pp == plan->pp) && strcmp(k->stack, plan->stack) == 0;
 }
 
@@ -65,7 +65,7 @@ static double group_collective(const struct stages *s, enum collective_op op, do
     double t = collective_s(cluster, &s->places->dp, op, dense_bytes);
     if (expert_bytes > 0)
         t += collective_s(cluster, &s->places->expert_dp, op, expert_bytes);
-    return t;
+    return t / s->prices->stack->collective_speed;
 }
 
 static struct shard_times shard_times(const struct stages *s, double dense, double expert)

@@ -1,0 +1,63 @@
+/* What measured runs say about the numbers of a profile.
+ *
+ * Parameters: those of the stacks and accelerators that the runs used (the fields of calibrate_fields), each with its
+ * shipped value as prior and its plausible range as bounds. Fit: the maximum a posteriori of
+ *     sum_i w_i huber(log(predicted_i / measured_i) / noise) + sum_p ((x_p - prior_p) / sigma_p)^2
+ * by Levenberg-Marquardt with numeric derivatives; x = log of a speed or size, plain value of an overhead (zero allowed).
+ * sigma is a share of the range: few runs move the numbers little, and never out of the range. No parameter belongs to
+ * a row, a model or a group of runs. */
+#ifndef SIM_CALIBRATE_H
+#define SIM_CALIBRATE_H
+
+#include "cost/profile_rows.h"
+#include "sim/validate.h"
+#include "sim/validate_stats.h"
+
+struct arena;
+
+enum { CALIBRATE_PARAMETERS_MAX = 256 };
+
+struct calibrate_parameter {
+    enum profile_section section;
+    const char *name, *key; /* stack or accelerator; rate class of a GEMM or expert form, head size of attention, else "" */
+    const struct profile_field *field;
+    bool logarithmic;
+    double prior, low, high, value; /* SI */
+    double sigma;                   /* of x */
+    int runs;                       /* that depend on it */
+};
+
+struct calibrate_options {
+    double noise;     /* of one run, relative: 0.05 */
+    double freedom;   /* sigma / range in x: 0.25 for a user's runs, 0.5 for full tables */
+    bool by_group;    /* groups of many runs count less per run: sqrt(20 / n) */
+    const char *trust; /* rows whose trust says so alone; "" = all */
+    const char *only;  /* "stack", "accelerator", a name, or "" = all */
+};
+
+struct calibration {
+    struct validation *validation;
+    struct calibrate_options options;
+    int n;
+    struct calibrate_parameter parameter[CALIBRATE_PARAMETERS_MAX];
+    double *weight; /* by row; 0 = not fitted */
+    int runs;
+    int iterations;
+};
+
+void calibrate_defaults(struct calibrate_options *ret);
+/* Finds parameters and rows; the validation must be priced. Memory from the arena. */
+int calibrate_init(struct calibration *ret, struct validation *validation, const struct calibrate_options *options, struct arena *arena,
+                   struct err *err);
+/* Fits; the validation is left priced with the new values. */
+int calibrate_fit(struct calibration *calibration, struct arena *arena, struct err *err);
+/* Sets all parameters to value or prior and prices again. */
+void calibrate_apply(struct calibration *calibration, bool prior);
+/* Error of runs that the fit did not see: `folds` parts left out in turn (at most one per run). The parameters are left as
+ * they were. ret_before and ret_after: |error| of the same rows. */
+int calibrate_cross_validate(struct calibration *calibration, int folds, struct arena *arena, struct spread *ret_before, struct spread *ret_after,
+                             struct err *err);
+/* The parameters that moved, as rows of a profile. */
+int calibrate_rows(const struct calibration *calibration, const char *date, const char *source, struct profile_rows *rows, struct err *err);
+
+#endif

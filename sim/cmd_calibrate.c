@@ -1,0 +1,223 @@
+/* plansim calibrate: learns the numbers of a profile from what was measured. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cost/base/arena.h"
+#include "cost/base/err.h"
+#include "cost/base/json.h"
+#include "cost/base/opt.h"
+#include "cost/profile.h"
+#include "cost/profile_store.h"
+#include "sim/calibrate.h"
+#include "sim/commands.h"
+#include "sim/inputs.h"
+#include "sim/validate_stats.h"
+#include "sim/writers/table.h"
+
+struct arguments {
+    const char *measured, *models, *profile, *out, *only, *trust, *source;
+    int format;
+    int64_t folds;
+    bool full_table;
+};
+enum { FORMAT_TABLE, FORMAT_JSON, FORMAT_CSV };
+static const char *const formats[] = {"table", "json", "csv", NULL};
+
+static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, struct err *err)
+{
+    const struct opt table[] = {
+        {"measured", OPT_STRING, &a->measured, 0, 0, NULL, "FILE", "table of measured runs, as for plansim validate"},
+        {"models", OPT_STRING, &a->models, 0, 0, NULL, "FILE", "config.json objects by the table's model column"},
+        {"profile", OPT_STRING, &a->profile, 0, 0, NULL, "FILE", "your own profile: layered over the shipped one, and written unless --out is given"},
+        {"out", OPT_STRING, &a->out, 0, 0, NULL, "FILE", "profile to write instead"},
+        {"only", OPT_STRING, &a->only, 0, 0, NULL, "NAME", "fit stack or accelerator numbers alone, or those of one name"},
+        {"trust", OPT_STRING, &a->trust, 0, 0, NULL, "A", "fit only the runs whose trust column says so"},
+        {"folds", OPT_INT, &a->folds, 0, 1000, NULL, "N", "parts of the cross-validation (default 10; 0 = none)"},
+        {"full-table", OPT_FLAG, &a->full_table, 0, 0, NULL, NULL, "weak prior, groups of many runs count less: how the shipped numbers are made"},
+        {"source", OPT_STRING, &a->source, 0, 0, NULL, "TEXT", "written beside each number (default: the table's name)"},
+        {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "table (default), json, or csv: rows of a profile"},
+        {NULL, 0, NULL, 0, 0, NULL, NULL, NULL}};
+    const char *positional[1];
+    int n = 0, result = opt_parse(table, argc, argv, positional, 0, &n, ret_help, err);
+    if (*ret_help)
+        opt_print_help(stdout, "plansim calibrate --measured runs.csv --models models.json [--profile my.db] [OPTION]...",
+                       "Fits the numbers of the stacks and accelerators that the runs used: shipped values as prior, plausible ranges\n"
+                       "as bounds. One run helps a little; none makes other plans absurd.",
+                       table, "plansim calibrate --measured mine.csv --models models.json --profile my.db");
+    return result;
+}
+
+struct result {
+    struct calibration calibration;
+    struct spread before, after, unseen;
+};
+
+static void errors_of(const struct calibration *c, struct arena *arena, struct spread *ret)
+{
+    double *errors = arena_array(arena, (size_t)c->validation->table.n, sizeof *errors);
+    int n = 0;
+    for (int i = 0; i < c->validation->table.n; i++)
+        if (c->weight[i] > 0)
+            errors[n++] = c->validation->outcome[i].error;
+    spread_of(errors, n, ret);
+}
+
+static void print_table(const struct result *r, const struct profile_rows *rows)
+{
+    const struct calibration *c = &r->calibration;
+    struct table *table = table_new("  ");
+    static const char *const titles[] = {"value", "before", "range", "unit", "runs"};
+    table_column(table, "number", TABLE_LEFT);
+    for (int i = 0; i < 5; i++)
+        table_column(table, titles[i], TABLE_RIGHT);
+    for (int p = 0; p < c->n; p++) {
+        const struct calibrate_parameter *q = &c->parameter[p];
+        const struct profile_row *row = &rows->row[p];
+        double factor = profile_unit_factor(row->unit, q->field->dimension);
+        table_cell(table, "%s %s", q->name, q->field->name);
+        table_cell(table, "%.4g", row->value);
+        table_cell(table, "%.4g", q->prior / factor);
+        table_cell(table, "%.4g to %.4g", row->low, row->high);
+        table_cell(table, "%s", row->unit);
+        table_cell(table, "%d", q->runs);
+    }
+    printf("%d runs, %d numbers, %d iterations.\n", c->runs, c->n, c->iterations);
+    printf("|error| median %.1f %%, p90 %.1f %% before; %.1f %%, %.1f %% after", 100 * r->before.median, 100 * r->before.p90, 100 * r->after.median,
+           100 * r->after.p90);
+    if (r->unseen.n > 0)
+        printf("; %.1f %%, %.1f %% on runs that the fit did not see", 100 * r->unseen.median, 100 * r->unseen.p90);
+    printf(".\n\n");
+    table_print(table, stdout);
+    table_free(table);
+}
+
+static void put_errors(struct json *root, const char *key, const struct spread *s)
+{
+    struct json *object = json_put_object(root, key);
+    json_put_int(object, "n", s->n);
+    json_put_number(object, "signed_median", s->signed_median);
+    json_put_number(object, "median", s->median);
+    json_put_number(object, "p90", s->p90);
+}
+
+static void print_json(const struct result *r, const struct profile_rows *rows)
+{
+    struct json *root = json_new_object();
+    json_put_int(root, "runs", r->calibration.runs);
+    put_errors(root, "before", &r->before);
+    put_errors(root, "after", &r->after);
+    put_errors(root, "unseen", &r->unseen);
+    struct json *list = json_put_array(root, "numbers");
+    for (size_t i = 0; i < rows->n; i++) {
+        struct json *item = json_new_object();
+        const struct profile_row *row = &rows->row[i];
+        json_put_string(item, "table", profile_section_names[row->section]);
+        json_put_string(item, "name", row->name);
+        json_put_string(item, "field", row->field);
+        json_put_number(item, "value", row->value);
+        json_put_number(item, "before", r->calibration.parameter[i].prior / profile_unit_factor(row->unit, r->calibration.parameter[i].field->dimension));
+        json_put_string(item, "unit", row->unit);
+        json_push(list, item);
+    }
+    char *text = json_print(root);
+    fputs(text, stdout);
+    free(text);
+    json_free(root);
+}
+
+static void today(char date[16])
+{
+    time_t now = time(NULL);
+    struct tm tm;
+    gmtime_r(&now, &tm);
+    strftime(date, 16, "%Y-%m-%d", &tm);
+}
+
+static int write_answer(const struct arguments *a, const struct result *r, struct err *err)
+{
+    char date[16], source[300];
+    struct profile_rows rows = {0};
+    const char *out = a->out ? a->out : a->profile;
+    today(date);
+    snprintf(source, sizeof source, "fit over %d runs of %s", r->calibration.runs, a->source ? a->source : a->measured);
+    int code = EXIT_ANSWERED, result = calibrate_rows(&r->calibration, date, source, &rows, err);
+    if (result == 0 && a->format == FORMAT_CSV) {
+        puts(profile_csv_header);
+        for (size_t i = 0; i < rows.n; i++)
+            profile_csv_print(&rows.row[i], stdout);
+    } else if (result == 0 && a->format == FORMAT_JSON) {
+        print_json(r, &rows);
+    } else if (result == 0) {
+        print_table(r, &rows);
+    }
+    if (result == 0 && out) {
+        profile_rows_sort(&rows, NULL, NULL);
+        result = profile_store_write(out, &rows, date, err);
+    }
+    if (result != 0)
+        code = result == PROFILE_STORE_MACHINE ? EXIT_MACHINE : EXIT_INPUT;
+    profile_rows_release(&rows);
+    return code;
+}
+
+static int fit(const struct arguments *a, struct validation *validation, struct err *err)
+{
+    struct arena arena = {0};
+    struct calibrate_options options;
+    struct result *r = arena_alloc(&arena, sizeof *r);
+    calibrate_defaults(&options);
+    options.trust = a->trust ? a->trust : "";
+    options.only = a->only ? a->only : "";
+    if (a->full_table) {
+        options.freedom = 0.5;
+        options.by_group = true;
+    }
+    validation_price_all(validation);
+    int code = EXIT_INPUT;
+    if (calibrate_init(&r->calibration, validation, &options, &arena, err) == 0) {
+        errors_of(&r->calibration, &arena, &r->before);
+        struct spread before;
+        int result = calibrate_fit(&r->calibration, &arena, err);
+        errors_of(&r->calibration, &arena, &r->after);
+        if (result == 0 && a->folds > 1 && r->calibration.runs > 1)
+            result = calibrate_cross_validate(&r->calibration, (int)a->folds, &arena, &before, &r->unseen, err);
+        code = result == 0 ? write_answer(a, r, err) : EXIT_INPUT;
+    }
+    arena_release(&arena);
+    return code;
+}
+
+static int run(const struct arguments *a, struct err *err)
+{
+    struct profile *profile = NULL;
+    struct validation validation = {0};
+    int code = EXIT_INPUT;
+    bool layer = a->profile && access(a->profile, F_OK) == 0; /* a new file begins as a copy of nothing */
+    if (profile_open(NULL, &profile, err) == 0 && (!layer || profile_layer(profile, a->profile, err) == 0) &&
+        validation_load(&validation, a->measured, a->models, profile, err) == 0)
+        code = fit(a, &validation, err);
+    validation_release(&validation);
+    profile_close(profile);
+    return code;
+}
+
+int cmd_calibrate(int argc, char **argv)
+{
+    struct arguments a = {.folds = 10};
+    struct err err = {0};
+    bool help = false;
+    int code = EXIT_USAGE;
+    if (parse(&a, argc, argv, &help, &err) == 0 && !help) {
+        if (!a.measured || !a.models)
+            err_add(&err, "--measured FILE and --models FILE are needed");
+        else
+            code = run(&a, &err);
+    } else if (help) {
+        code = EXIT_ANSWERED;
+    }
+    inputs_print("calibrate", "", &err);
+    return code;
+}
