@@ -1,4 +1,5 @@
-/* --fix tp=8,pp=4,recompute=selective: fields of the plan that the search leaves alone. */
+/* --fix tp=8,pp=4,recompute=selective: fields of the plan that the search leaves alone.
+ * A field given twice and fields that contradict each other are errors. */
 #include <stdio.h>
 #include <string.h>
 
@@ -53,6 +54,27 @@ static int fix_value(const struct fix_field *f, const char *value, struct err *e
     return 0;
 }
 
+/* recompute_layers means something with recompute=full only, and implies it. */
+static int fix_recompute(struct search_fix *x, struct err *err)
+{
+    if (x->recompute_layers < 0)
+        return 0;
+    if (x->recompute >= 0 && x->recompute != RECOMPUTE_FULL)
+        return err_add(err, "--fix recompute_layers goes only with recompute=full, not recompute=%s", recompute_names[x->recompute]);
+    x->recompute = RECOMPUTE_FULL;
+    return 0;
+}
+
+/* Without the blanks around it. */
+static char *trim(char *text)
+{
+    text += strspn(text, " \t");
+    size_t n = strlen(text);
+    while (n > 0 && (text[n - 1] == ' ' || text[n - 1] == '\t'))
+        text[--n] = 0;
+    return text;
+}
+
 int search_parse_fix(const char *text, struct search_fix *ret, struct err *err)
 {
     struct search_fix x = *ret;
@@ -63,6 +85,7 @@ int search_parse_fix(const char *text, struct search_fix *ret, struct err *err)
         {"recompute", FIX_RECOMPUTE, &x.recompute}, {"recompute_layers", FIX_COUNT, &x.recompute_layers}, {"rank_order", FIX_ORDER, &x.order}};
     enum { FIELDS = sizeof fields / sizeof *fields };
     const char *names[FIELDS + 1] = {NULL};
+    bool seen[FIELDS] = {false};
     int result = 0;
     for (int i = 0; i < FIELDS; i++)
         names[i] = fields[i].name;
@@ -77,15 +100,25 @@ int search_parse_fix(const char *text, struct search_fix *ret, struct err *err)
             continue;
         }
         *equals = 0;
-        int i = names_find(names, item);
-        const char *nearest = i < 0 ? names_nearest(names, item) : NULL;
+        const char *name = trim(item), *value = trim(equals + 1);
+        int i = names_find(names, name);
+        const char *nearest = i < 0 ? names_nearest(names, name) : NULL;
+        bool again = false;
+        for (int j = 0; i >= 0 && j < FIELDS; j++)
+            again |= seen[j] && fields[j].target == fields[i].target;
         if (nearest)
-            result = err_add(err, "--fix knows no '%s'; did you mean '%s'?", item, nearest);
+            result = err_add(err, "--fix knows no '%s'; did you mean '%s'?", name, nearest);
         else if (i < 0)
-            result = err_add(err, "--fix knows no '%s'; it can be %s", item, names_join(names, all, sizeof all));
-        else if (fix_value(&fields[i], equals + 1, err) < 0)
+            result = err_add(err, "--fix knows no '%s'; it can be %s", name, names_join(names, all, sizeof all));
+        else if (again)
+            result = err_add(err, "--fix %s is there twice", name);
+        else if (fix_value(&fields[i], value, err) < 0)
             result = -1;
+        else
+            seen[i] = true;
     }
+    if (result == 0 && fix_recompute(&x, err) < 0)
+        result = -1;
     if (result == 0)
         *ret = x;
     return result;

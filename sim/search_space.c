@@ -7,6 +7,7 @@
  * or tp; micro-batch: divisors of the batch per replica up to 64; rank order:
  * pipeline outermost, or data parallelism outermost. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -202,6 +203,53 @@ static void layouts(struct space *s, int order)
     }
 }
 
+/* The divisors of `whole` around `value`, at most `limit`: "2 or 4". */
+static const char *near_divisors(int64_t whole, int64_t value, int64_t limit, char *text, size_t size)
+{
+    int64_t below = value < limit ? value : limit, above = value;
+    while (below > 1 && whole % below != 0)
+        below--;
+    while (above <= limit && above <= whole && whole % above != 0)
+        above++;
+    if (above > limit || above > whole || above == below)
+        snprintf(text, size, "%lld", (long long)below);
+    else
+        snprintf(text, size, "%lld or %lld", (long long)below, (long long)above);
+    return text;
+}
+
+/* No layout at all: which pinned sizes cannot be, all of them, with the nearest that can. */
+static int explain_fix(const struct question *question, const struct search_options *options, struct err *err)
+{
+    const struct search_fix *fix = &options->fix;
+    int64_t world = question->cluster->accelerators, product = 1;
+    int pinned = 0, before = err->count;
+    const struct {
+        const char *name;
+        int value;
+        int64_t limit;
+    } sizes[] = {{"tp", fix->tp, question->model->heads}, {"cp", fix->cp, world}, {"pp", fix->pp, world}, {"dp", fix->dp, world}};
+    char text[64];
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (sizes[i].value == 0)
+            continue;
+        pinned++;
+        product = product > world ? product : product * sizes[i].value;
+        if (sizes[i].value > sizes[i].limit && world % sizes[i].value == 0)
+            err_add(err, "--fix %s=%d is more than the %lld attention heads; nearest: %s", sizes[i].name, sizes[i].value, (long long)sizes[i].limit,
+                    near_divisors(world, sizes[i].value, sizes[i].limit, text, sizeof text));
+        else if (world % sizes[i].value != 0)
+            err_add(err, "--fix %s=%d does not divide the %lld accelerators; nearest: %s", sizes[i].name, sizes[i].value, (long long)world,
+                    near_divisors(world, sizes[i].value, sizes[i].limit, text, sizeof text));
+    }
+    if (err->count == before && (product > world || world % product != 0 || (pinned == 4 && product != world)))
+        err_add(err, "--fix: the product of the pinned tp, cp, pp and dp %s the %lld accelerators", pinned == 4 ? "is not" : "does not divide",
+                (long long)world);
+    if (err->count == before)
+        err_add(err, "no layout of %lld accelerators agrees with --fix", (long long)world);
+    return -1;
+}
+
 int search_units(const struct question *question, const struct search_options *options, struct search_unit **ret_units, int *ret_n,
                  struct search_counts *counts, struct err *err)
 {
@@ -226,6 +274,6 @@ int search_units(const struct question *question, const struct search_options *o
     *ret_units = s.unit;
     *ret_n = s.n;
     if (s.n == 0 && counts->candidates == 0)
-        return err_add(err, "no layout of %lld accelerators agrees with --fix", (long long)question->cluster->accelerators);
+        return explain_fix(question, options, err);
     return 0;
 }

@@ -426,9 +426,8 @@ void search_unit_run(struct search_worker *w, const struct search_unit *u)
     struct search_choice best[SCHEDULES];
     for (int i = 0; i < SCHEDULES; i++)
         best[i].time_s = -1;
-    for (int vp = 1; vp <= VP_MAX; vp++) {
-        if (w->options->fix.vp > 0 && vp != w->options->fix.vp)
-            continue;
+    int pinned = w->options->fix.vp;
+    for (int vp = pinned > 0 ? pinned : 1; vp <= (pinned > 0 ? pinned : VP_MAX); vp++) {
         uint32_t schedules = 0;
         for (int s = 0; s < SCHEDULES; s++) {
             bool alone = u->pp == 1; /* one stage: every schedule is the same */

@@ -207,10 +207,79 @@ static void test_fix(void)
     CHECK_CONTAINS(err.text, "zero");
 }
 
+static void refuses_fix(const char *text, const char *word)
+{
+    struct search_options o;
+    struct err err = {0};
+    search_defaults(&o);
+    CHECK_INT(search_parse_fix(text, &o.fix, &err), -1);
+    CHECK_INT(err.count, 1);
+    CHECK_CONTAINS(err.text, word);
+    CHECK_INT(o.fix.tp, 0); /* untouched */
+}
+
+static void test_fix_contradictions(void)
+{
+    struct search_options o;
+    struct err err = {0};
+    refuses_fix("tp=8,tp=4", "twice");
+    refuses_fix("mbs=1,micro_batch=1", "twice");
+    refuses_fix("sp=on,tp=2,sequence_parallel=off", "twice");
+    refuses_fix("recompute=none,recompute_layers=3", "recompute_layers");
+    refuses_fix("recompute_layers=3,recompute=selective", "recompute_layers");
+    search_defaults(&o);
+    CHECK_INT(search_parse_fix(" tp = 4 ,\trecompute_layers=3 ", &o.fix, &err), 0);
+    CHECK_INT(o.fix.tp, 4);
+    CHECK_INT(o.fix.recompute, RECOMPUTE_FULL);
+    CHECK_INT(o.fix.recompute_layers, 3);
+}
+
+/* The sizes that no layout can have are all named, each with the nearest that can be. */
+static void fix_fails(const char *fix, int sentences, const char *word)
+{
+    struct search_options o;
+    struct search_result r;
+    struct err err = {0};
+    search_defaults(&o);
+    o.base.global_batch = 128;
+    o.base.seq_len = 4096;
+    CHECK_INT(search_parse_fix(fix, &o.fix, &err), 0);
+    CHECK_INT(search_run(&in.question, &o, &r, &err), -1);
+    CHECK_INT(err.count, sentences);
+    CHECK_CONTAINS(err.text, word);
+    search_release(&r);
+}
+
+static void test_fix_without_layout(void)
+{
+    load("hwprofiles/models/llama-3.1-8b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 8}"); /* 64; 32 heads */
+    fix_fails("tp=3", 1, "2 or 4");
+    fix_fails("tp=64", 1, "nearest: 32");
+    fix_fails("tp=3,pp=5,dp=7", 3, "pp=5");
+    fix_fails("tp=3,pp=5,dp=7", 3, "4 or 8");
+    fix_fails("pp=128", 1, "nearest: 64");
+    fix_fails("tp=8,dp=64", 1, "product");
+    fix_fails("tp=8,cp=1,pp=2,dp=2", 1, "product");
+    struct search_options o;
+    struct search_result r;
+    struct err err = {0};
+    search_defaults(&o);
+    o.base.global_batch = 128;
+    o.base.seq_len = 4096;
+    CHECK_INT(search_parse_fix("vp=17,pp=2", &o.fix, &err), 0); /* more chunks than are tried unasked */
+    CHECK_INT(search_run(&in.question, &o, &r, &err), 0);
+    CHECK(r.n > 0);
+    for (int i = 0; i < r.n; i++)
+        CHECK_INT(r.plans[i].plan.vp, 17);
+    search_release(&r);
+}
+
 int main(void)
 {
     test_split();
     test_fix();
+    test_fix_contradictions();
+    test_fix_without_layout();
     test_answer_holds();
     test_threads_and_bounds();
     test_nothing_fits();
