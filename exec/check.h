@@ -1,0 +1,40 @@
+/* Is a plan's training the same as that of one rank? */
+#ifndef EXEC_CHECK_H
+#define EXEC_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "exec/params.h"
+
+struct trainer;
+
+/* Tolerances are fixed before anything runs. With u = 2^-24, n = the longest sum that any gradient is made of (tokens of
+ * the global batch, hidden, MLP width, vocabulary) and L layers, a gradient or loss may differ by
+ *     16 u sqrt(n) (L + 2) t
+ * at step t, relative to the largest element of the parameter, or to 1/1000 of its layer's largest if that is more (some
+ * gradients, like those of key biases, are zero but for rounding). AdamW divides by sqrt(v): an update may differ by
+ *     rate min(2, 2 d / (sqrt(v) + epsilon)),   d = the gradient's tolerance,
+ * summed over the steps, and by rounding 8 u |w|. */
+struct check_worst {
+    double ratio; /* difference / tolerance, the largest */
+    char name[PARAM_NAME_MAX];
+};
+
+struct check_result {
+    double loss, reference_loss, loss_tolerance;
+    double norm, reference_norm;
+    struct check_worst gradient, weight;
+    int parameters;     /* compared */
+    int64_t elements;   /* compared, each once */
+    int64_t missing;    /* of the reference, that no rank owned, or that several counted */
+};
+
+/* Both take a step; collective. reference: on rank 0, NULL on others. `bounds` keeps rank 0's sums between steps. */
+struct check_bounds;
+struct check_bounds *check_begin(struct trainer *trainer, struct trainer *reference);
+void check_end(struct check_bounds *bounds);
+void check_step(struct check_bounds *bounds, struct check_result *ret);
+bool check_passed(const struct check_result *result);
+
+#endif

@@ -1,0 +1,224 @@
+/* planexec run: trains by a plan and says what every step took. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cost/base/err.h"
+#include "cost/base/json.h"
+#include "cost/base/opt.h"
+#include "exec/commands_exec.h"
+#include "exec/measure.h"
+#include "exec/trainer.h"
+#include "sim/writers/trace.h"
+
+static const char *const formats[] = {"table", "json", NULL};
+static const char *const devices[] = {"cpu", "cuda", "paced", NULL};
+enum { DEVICE_CPU, DEVICE_CUDA, DEVICE_PACED };
+
+struct arguments {
+    struct job_options job;
+    const char *trace;
+    int64_t steps, warmup, decay;
+    double rate, min_rate, weight_decay, clip;
+    bool balanced, help;
+    int format, device;
+};
+
+static int parse(struct arguments *a, int argc, char **argv, const struct world *world, struct err *err)
+{
+    const struct opt table[] = {
+        {"model", OPT_STRING, &a->job.model, 0, 0, NULL, "FILE", "config.json"},
+        {"plan", OPT_STRING, &a->job.plan, 0, 0, NULL, "FILE", "plan.json"},
+        {"device", OPT_CHOICE, &a->device, 0, 0, devices, "D", "cpu (default)"},
+        {"steps", OPT_INT, &a->steps, 1, 1e9, NULL, "N", "steps (default 10)"},
+        {"data", OPT_STRING, &a->job.data, 0, 0, NULL, "FILE", "words as uint16 or uint32, or synthetic (default)"},
+        {"data-bits", OPT_INT, &a->job.data_bits, 16, 32, NULL, "N", "16 or 32: width of the file's words (default: by its name, 16)"},
+        {"seed", OPT_INT, &a->job.seed, 0, 1e15, NULL, "N", "of first weights and synthetic data (default 1)"},
+        {"lr", OPT_DOUBLE, &a->rate, 0, 10, NULL, "X", "learning rate (default 0.001)"},
+        {"min-lr", OPT_DOUBLE, &a->min_rate, 0, 10, NULL, "X", "at the end of the decay (default 0)"},
+        {"warmup", OPT_INT, &a->warmup, 0, 1e9, NULL, "N", "steps of linear warm-up (default 0)"},
+        {"decay", OPT_INT, &a->decay, 0, 1e9, NULL, "N", "steps of cosine decay (default 0: constant)"},
+        {"weight-decay", OPT_DOUBLE, &a->weight_decay, 0, 10, NULL, "X", "of matrices (default 0.1)"},
+        {"clip", OPT_DOUBLE, &a->clip, 0, 1e9, NULL, "X", "largest global gradient norm, 0 = any (default 1)"},
+        {"balanced", OPT_FLAG, &a->balanced, 0, 0, NULL, NULL, "experts in turn instead of the router's choice"},
+        {"kernels", OPT_STRING, &a->job.kernels, 0, 0, NULL, "NAME", "cpu (default) or reference"},
+        {"threads", OPT_INT, &a->job.threads, 1, 1024, NULL, "N", "per rank (default 1)"},
+        {"trace", OPT_STRING, &a->trace, 0, 0, NULL, "FILE", "Chrome/Perfetto trace of the last step"},
+        {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "table (default), json"},
+        {NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL},
+    };
+    int n = 0, result = opt_parse(table, argc, argv, NULL, 0, &n, &a->help, err);
+    if (a->help && world->rank == 0)
+        opt_print_help(stdout, "mpirun -np N planexec run --model FILE --plan FILE [OPTION]...",
+                       "Trains a model by a plan and prints loss and time of every step; then the median step, the\n"
+                       "pipeline's bubble, time in communication, the most memory that a rank's buffers took.\n"
+                       "Arithmetic is fp32 on the CPU, whatever precision the plan says.",
+                       table, "mpirun -np 4 planexec run --model tiny.json --plan tp2-pp2.json --steps 20");
+    if (result == 0 && !a->help && (!a->job.model || !a->job.plan))
+        return err_add(err, "--model and --plan are needed");
+    return result;
+}
+
+static double tokens_per_step(const struct plan *plan)
+{
+    return (double)(plan->global_batch * plan->seq_len);
+}
+
+static void print_step(const struct trainer *t, const struct step_result *r, int64_t step)
+{
+    printf("step %lld  loss %.6f  %.4f s  %.0f tokens/s  gradient norm %.4f%s\n", (long long)step, r->loss, r->step_time_s,
+           tokens_per_step(&t->plan) / r->step_time_s, r->optimizer.gradient_norm,
+           r->optimizer.skipped ? "  SKIPPED: not finite" : "");
+    fflush(stdout);
+}
+
+static void print_summary(const struct measurement *m, const struct trainer *t)
+{
+    char name[256];
+    printf("\n%s on %d ranks, device %s\n", plan_format(&t->plan, name, sizeof name), m->ranks, t->device.name);
+    printf("median step %.4f s, bubble %.1f %%, peak memory %.1f MiB (rank %d)\n", m->median_step_time_s, 100 * m->bubble_fraction,
+           (double)m->peak_bytes / 1048576, m->peak_rank);
+    printf("mean seconds of a step:");
+    for (int k = 0; k < MEASURE_KINDS; k++)
+        if (m->kind_s[k] > 0)
+            printf("  %s %.4f", measure_kind_names[k], m->kind_s[k]);
+    printf("\ncommunication, mean seconds and MiB of a rank and step:");
+    for (int g = 0; g < WORLD_GROUPS; g++)
+        if (m->group[g].sent_bytes > 0)
+            printf("  %s %.4f s %.2f", world_group_names[g], m->group[g].seconds, m->group[g].sent_bytes / 1048576);
+    putchar('\n');
+    if (t->optimizer.skipped > 0)
+        printf("%lld steps skipped: gradients were not finite\n", (long long)t->optimizer.skipped);
+    if (m->loss_spikes > 0)
+        printf("%d loss spikes\n", m->loss_spikes);
+    if (m->unmatched_bytes != 0)
+        printf("bytes sent and received differ by %.0f\n", m->unmatched_bytes);
+}
+
+static void print_json(const struct measurement *m, const struct trainer *t, struct json *steps)
+{
+    struct json *root = json_new_object(), *kinds, *groups;
+    json_put(root, "steps", steps);
+    json_put_number(root, "median_step_time_s", m->median_step_time_s);
+    json_put_null(root, "predicted_step_time_s");
+    json_put_null(root, "error");
+    json_put_number(root, "bubble_fraction", m->bubble_fraction);
+    json_put_null(root, "predicted_bubble_fraction");
+    json_put_int(root, "peak_memory_bytes", m->peak_bytes);
+    json_put_null(root, "predicted_peak_memory_bytes");
+    json_put_int(root, "ranks", m->ranks);
+    json_put_string(root, "device", t->device.name);
+    kinds = json_put_object(root, "time_s");
+    for (int k = 0; k < MEASURE_KINDS; k++)
+        json_put_number(kinds, measure_kind_names[k], m->kind_s[k]);
+    groups = json_put_object(root, "communication");
+    for (int g = 0; g < WORLD_GROUPS; g++) {
+        struct json *group = json_put_object(groups, world_group_names[g]);
+        json_put_number(group, "seconds", m->group[g].seconds);
+        json_put_number(group, "sent_bytes", m->group[g].sent_bytes);
+        json_put_number(group, "received_bytes", m->group[g].received_bytes);
+    }
+    json_put_number(root, "unmatched_bytes", m->unmatched_bytes);
+    json_put_int(root, "skipped_steps", t->optimizer.skipped);
+    json_put_int(root, "loss_spikes", m->loss_spikes);
+    char *text = json_print(root);
+    fputs(text, stdout);
+    free(text);
+    json_free(root);
+}
+
+static void push_step(struct json *steps, const struct trainer *t, const struct step_result *r)
+{
+    struct json *step = json_new_object();
+    json_put_number(step, "loss", r->loss);
+    json_put_number(step, "step_time_s", r->step_time_s);
+    json_put_number(step, "tokens_per_s", tokens_per_step(&t->plan) / r->step_time_s);
+    json_put_number(step, "gradient_norm", r->optimizer.gradient_norm);
+    json_put_bool(step, "skipped", r->optimizer.skipped);
+    json_push(steps, step);
+}
+
+static void train(const struct arguments *a, struct trainer *t, struct measurement *m, struct json *steps, int rank)
+{
+    for (int64_t i = 0; i < a->steps; i++) {
+        struct step_result result;
+        trainer_gradients(t, &result);
+        trainer_update(t, &result);
+        measure_step(m, t, &result);
+        if (rank == 0 && a->format == 0)
+            print_step(t, &result, i + 1);
+        push_step(steps, t, &result);
+    }
+    measure_end(m, t);
+}
+
+static int write_trace(const struct arguments *a, const struct trainer *t, struct measurement *m, int rank)
+{
+    struct err err = {0};
+    char name[256];
+    struct trace_options options = {.title = plan_format(&t->plan, name, sizeof name), .us_per_tick = 1e-6,
+                                    .stages_per_chunk = 1.0 / t->program.chunks};
+    if (!a->trace || rank != 0 || trace_write(a->trace, &t->program, &m->timeline, NULL, &options, &err) == 0)
+        return EXIT_ANSWERED;
+    fprintf(stderr, "planexec run: %s\n", err.text);
+    return EXIT_MACHINE;
+}
+
+static void set_optimizer(const struct arguments *a, struct optimizer_state *o)
+{
+    o->learning_rate = a->rate;
+    o->min_learning_rate = a->min_rate;
+    o->warmup_steps = a->warmup;
+    o->decay_steps = a->decay;
+    o->weight_decay = a->weight_decay;
+    o->clip = a->clip;
+}
+
+static int run(const struct arguments *a, struct job *job, struct world *world)
+{
+    struct trainer t;
+    struct measurement m;
+    struct err err = {0};
+    if (trainer_init(&t, &job->model, &job->arch, &job->plan, world, &job->data, &job->device, (uint64_t)a->job.seed, a->balanced, NULL,
+                     &err) < 0) {
+        exec_print(world, "run", "", &err);
+        return EXIT_INPUT;
+    }
+    set_optimizer(a, &t.optimizer);
+    struct json *steps = json_new_array();
+    measure_begin(&m, &t, a->steps);
+    train(a, &t, &m, steps, world->rank);
+    if (world->rank == 0 && a->format == 0)
+        print_summary(&m, &t);
+    if (world->rank == 0 && a->format == 1)
+        print_json(&m, &t, steps);
+    else
+        json_free(steps);
+    int code = write_trace(a, &t, &m, world->rank);
+    measure_release(&m);
+    trainer_release(&t);
+    return code;
+}
+
+int cmd_run(struct world *world, int argc, char **argv)
+{
+    struct arguments a = {.job = {.data = "synthetic", .kernels = "cpu", .seed = 1, .threads = 1}, .steps = 10, .rate = 1e-3,
+                          .weight_decay = 0.1, .clip = 1};
+    struct job job;
+    struct err err = {0};
+    if (parse(&a, argc, argv, world, &err) < 0) {
+        exec_print(world, "run", "", &err);
+        return EXIT_USAGE;
+    }
+    if (a.help)
+        return EXIT_ANSWERED;
+    if (a.device != DEVICE_CPU) {
+        err_add(&err, "this planexec was built without device '%s'", devices[a.device]);
+        exec_print(world, "run", "", &err);
+        return EXIT_MACHINE;
+    }
+    int code = job_load(&job, &a.job, "run", world);
+    if (code == EXIT_ANSWERED)
+        code = run(&a, &job, world);
+    job_release(&job);
+    return code;
+}

@@ -1,0 +1,51 @@
+/* Messages within a group of ranks.
+ *
+ * A comm of one rank sends nothing and needs no MPI. Counts are floats unless
+ * said otherwise. Collectives block; all members call them in the same order.
+ * comm_send and comm_receive return at once; the buffer stays untouched until
+ * comm_wait. Tags tell messages of one pair apart. What fails ends the job
+ * through comm_world's `fail`. Counters are per comm, of payload: what a member
+ * hands to others and takes from them (an all-reduce as its reduce-scatter and
+ * all-gather); over a group, sent = received. */
+#ifndef EXEC_COMM_H
+#define EXEC_COMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct comm;
+
+struct comm_counters {
+    int64_t calls, sent_bytes, received_bytes;
+    double seconds; /* spent inside blocking calls */
+};
+
+enum comm_reduction { COMM_SUM, COMM_MAX };
+
+int comm_rank(const struct comm *comm);
+int comm_size(const struct comm *comm);
+struct comm_counters *comm_counters(struct comm *comm);
+
+void comm_all_reduce(struct comm *comm, enum comm_reduction reduction, int64_t n, float *x);
+void comm_all_reduce_doubles(struct comm *comm, enum comm_reduction reduction, int n, double *x);
+/* mine may be its own place in all. */
+void comm_all_gather(struct comm *comm, int64_t n_each, const float *mine, float *all);
+void comm_reduce_scatter(struct comm *comm, int64_t n_each, const float *all, float *mine);
+void comm_broadcast(struct comm *comm, int root, int64_t n, float *x);
+/* Blocks in order of rank, without gaps. */
+void comm_all_to_all(struct comm *comm, const int64_t *send_counts, const float *send, const int64_t *receive_counts, float *receive);
+void comm_all_to_all_ints(struct comm *comm, int n_each, const int *send, int *receive);
+void comm_barrier(struct comm *comm);
+
+/* One message under way; .active tells whether there is one. */
+struct comm_request {
+    bool active;
+    int index; /* of the comm's own table */
+    struct comm *comm;
+};
+struct comm_request comm_send(struct comm *comm, int to, int tag, int64_t n, const float *x);
+struct comm_request comm_receive(struct comm *comm, int from, int tag, int64_t n, float *x);
+void comm_wait(struct comm_request *request);
+bool comm_done(struct comm_request *request); /* has it ended? then it is no longer active */
+
+#endif

@@ -1,0 +1,40 @@
+/* planexec's commands and what they share: options, loading, the ending. Each command returns an exit code (err.h). */
+#ifndef EXEC_COMMANDS_EXEC_H
+#define EXEC_COMMANDS_EXEC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cost/model.h"
+#include "cost/plan.h"
+#include "exec/arch.h"
+#include "exec/data.h"
+#include "exec/device.h"
+#include "exec/world.h"
+
+struct err;
+
+int cmd_run(struct world *world, int argc, char **argv);
+int cmd_check(struct world *world, int argc, char **argv);
+
+/* Model, plan, data and device of one command, checked against each other and the number of ranks. */
+struct job {
+    struct model model;
+    struct plan plan;
+    struct arch arch;
+    struct data data;
+    struct device device;
+};
+struct job_options {
+    const char *model, *plan, *data, *kernels; /* paths; "cpu" or "reference" */
+    int64_t seed, threads, data_bits;
+};
+/* On failure returns the exit code and has said why (rank 0 speaks for all: every rank reads the same files); builds the world's
+ * groups. */
+int job_load(struct job *ret, const struct job_options *options, const char *command, struct world *world);
+void job_release(struct job *job);
+
+/* "planexec COMMAND: sentence" for each sentence, from rank 0 only. */
+void exec_print(const struct world *world, const char *command, const char *kind, const struct err *messages);
+
+#endif

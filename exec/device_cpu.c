@@ -1,0 +1,126 @@
+/* The CPU as a device, and what all devices share: counting, tensors, the clock. */
+#include "exec/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ALIGNMENT = 64 };
+
+static void *cpu_allocate(struct device *device, size_t bytes)
+{
+    (void)device;
+    size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    void *memory = aligned_alloc(ALIGNMENT, rounded > 0 ? rounded : ALIGNMENT);
+    if (memory)
+        memset(memory, 0, bytes);
+    return memory;
+}
+
+static void cpu_release(struct device *device, void *memory, size_t bytes)
+{
+    (void)device;
+    (void)bytes;
+    free(memory);
+}
+
+static void cpu_copy(struct device *device, void *to, const void *from, size_t bytes)
+{
+    (void)device;
+    memcpy(to, from, bytes);
+}
+
+static void cpu_zero(struct device *device, void *memory, size_t bytes)
+{
+    (void)device;
+    memset(memory, 0, bytes);
+}
+
+static void cpu_wait(struct device *device)
+{
+    (void)device;
+}
+
+void device_cpu_init(struct device *device, const struct kernels *kernels)
+{
+    *device = (struct device){
+        .name = "cpu",
+        .kernels = kernels,
+        .allocate = cpu_allocate,
+        .release = cpu_release,
+        .copy = cpu_copy,
+        .upload = cpu_copy,
+        .download = cpu_copy,
+        .zero = cpu_zero,
+        .wait = cpu_wait,
+    };
+}
+
+static void *counted(struct device *device, int64_t n)
+{
+    size_t bytes = (size_t)n * 4;
+    void *memory = device->allocate(device, bytes);
+    if (!memory) {
+        char sentence[160];
+        snprintf(sentence, sizeof sentence, "no room for %lld bytes on device %s, which holds %lld", (long long)bytes, device->name,
+                 (long long)device->bytes_now);
+        if (device->fail)
+            device->fail(device->fail_context, sentence);
+        abort();
+    }
+    device->bytes_now += (int64_t)bytes;
+    if (device->bytes_now > device->bytes_peak)
+        device->bytes_peak = device->bytes_now;
+    return memory;
+}
+
+float *device_floats(struct device *device, int64_t n)
+{
+    return counted(device, n);
+}
+
+int *device_ints(struct device *device, int64_t n)
+{
+    return counted(device, n);
+}
+
+void device_free(struct device *device, void *memory, int64_t n)
+{
+    if (!memory)
+        return;
+    device->bytes_now -= n * 4;
+    device->release(device, memory, (size_t)n * 4);
+}
+
+double device_now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+struct tensor *tensor_new(struct device *device, int rows, int columns)
+{
+    struct tensor *tensor = calloc(1, sizeof *tensor);
+    if (!tensor)
+        abort();
+    *tensor = (struct tensor){rows, columns, 1, device, device_floats(device, (int64_t)rows * columns)};
+    return tensor;
+}
+
+struct tensor *tensor_keep(struct tensor *tensor)
+{
+    tensor->references++;
+    return tensor;
+}
+
+void tensor_drop(struct tensor **tensor)
+{
+    struct tensor *t = *tensor;
+    *tensor = NULL;
+    if (!t || --t->references > 0)
+        return;
+    device_free(t->device, t->data, (int64_t)t->rows * t->columns);
+    free(t);
+}

@@ -1,0 +1,103 @@
+#include "exec/executor.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "exec/arch.h"
+#include "exec/device.h"
+#include "exec/world.h"
+#include "cost/model.h"
+#include "cost/plan.h"
+#include "kernels/kernels.h"
+
+/* Ring attention gives rank r the pieces r and 2cp-1-r of 2cp: equal work under a causal mask. */
+static int position_of(const struct plan *plan, int cp_rank, int i, int sequence)
+{
+    if (plan->cp == 1 || plan->context_parallel == CP_ULYSSES)
+        return cp_rank * sequence + i;
+    int piece = sequence / 2;
+    return i < piece ? cp_rank * piece + i : (2 * plan->cp - 1 - cp_rank) * piece + i - piece;
+}
+
+static void fill_positions(struct executor *ex)
+{
+    int all = ex->plan->cp * ex->sequence;
+    int *position = malloc((size_t)(all + ex->tokens) * sizeof *position), *row = position + all;
+    if (!position)
+        abort();
+    for (int r = 0; r < ex->plan->cp; r++)
+        for (int i = 0; i < ex->sequence; i++)
+            position[r * ex->sequence + i] = position_of(ex->plan, r, i, ex->sequence);
+    for (int t = 0; t < ex->tokens; t++)
+        row[t] = position[ex->world->cp * ex->sequence + t / ex->batch];
+    ex->position = device_ints(ex->device, all);
+    ex->row_position = device_ints(ex->device, ex->tokens);
+    ex->device->upload(ex->device, ex->position, position, (size_t)all * sizeof *position);
+    ex->device->upload(ex->device, ex->row_position, row, (size_t)ex->tokens * sizeof *row);
+    free(position);
+}
+
+/* Angle of pair i at position p: p * theta^(-2i/d). */
+static void fill_angles(struct executor *ex)
+{
+    int half = ex->head_dim / 2;
+    int64_t n = (int64_t)ex->tokens * half;
+    float *host = malloc((size_t)(2 * n) * sizeof *host);
+    if (!host)
+        abort();
+    for (int t = 0; t < ex->tokens; t++)
+        for (int i = 0; i < half; i++) {
+            double angle = ex->row_position[t] * pow(ex->arch->rope_theta, -2.0 * i / ex->head_dim);
+            host[(int64_t)t * half + i] = (float)cos(angle);
+            host[n + (int64_t)t * half + i] = (float)sin(angle);
+        }
+    ex->cosine = device_floats(ex->device, n);
+    ex->sine = device_floats(ex->device, n);
+    ex->device->upload(ex->device, ex->cosine, host, (size_t)n * sizeof *host);
+    ex->device->upload(ex->device, ex->sine, host + n, (size_t)n * sizeof *host);
+    free(host);
+}
+
+static void size_vocabulary(struct executor *ex)
+{
+    int64_t padded = plan_padded_vocab(ex->plan, ex->model);
+    ex->vocab_rows = (int)(padded / ex->plan->tp);
+    ex->vocab_first = ex->world->tp * ex->vocab_rows;
+    int64_t real = ex->model->vocab - ex->vocab_first;
+    ex->vocab_real = (int)(real < 0 ? 0 : real < ex->vocab_rows ? real : ex->vocab_rows);
+}
+
+void executor_init(struct executor *ex)
+{
+    const struct plan *plan = ex->plan;
+    const struct model *model = ex->model;
+    ex->kernels = ex->device->kernels;
+    ex->queue = ex->device->queue;
+    ex->params.device = ex->device;
+    ex->params.zero = plan->zero;
+    ex->batch = plan->micro_batch;
+    ex->sequence = (int)(plan->seq_len / plan->cp);
+    ex->tokens = ex->batch * ex->sequence;
+    ex->rows = plan->sequence_parallel ? ex->tokens / plan->tp : ex->tokens;
+    ex->hidden = (int)model->hidden;
+    ex->head_dim = (int)model->head_dim;
+    ex->heads = (int)model->heads / plan->tp;
+    ex->kv_heads = model->kv_heads >= plan->tp ? (int)model->kv_heads / plan->tp : 1;
+    ex->kv_first = (int)(ex->world->tp * model->kv_heads / plan->tp);
+    double tokens = (double)(plan->global_batch * plan->seq_len);
+    ex->loss_factor = (float)(1 / tokens);
+    ex->aux_factor = model->experts > 0 ? (float)((double)ex->arch->aux_coefficient * plan->micro_batch * (double)plan->seq_len / tokens) : 0;
+    size_vocabulary(ex);
+    fill_positions(ex);
+    fill_angles(ex);
+}
+
+void executor_release(struct executor *ex)
+{
+    int64_t angles = (int64_t)ex->tokens * (ex->head_dim / 2);
+    device_free(ex->device, ex->position, ex->plan->cp * ex->sequence);
+    device_free(ex->device, ex->row_position, ex->tokens);
+    device_free(ex->device, ex->cosine, angles);
+    device_free(ex->device, ex->sine, angles);
+    params_release(&ex->params);
+}

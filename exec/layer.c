@@ -1,0 +1,393 @@
+/* A transformer layer: x + out(core(qkv(norm1 x))), then + mlp(norm2 ..), dense, routed, or both (shared experts). */
+#include "exec/layer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/arch.h"
+#include "exec/comm.h"
+#include "exec/device.h"
+#include "exec/world.h"
+#include "cost/model.h"
+#include "cost/plan.h"
+#include "kernels/kernels.h"
+
+/* --- building ------------------------------------------------------------------ */
+
+struct builder {
+    struct executor *ex;
+    struct unit *unit;
+    int index;
+    bool new; /* else the unit exists and only offsets are wanted, counted along */
+    int64_t offset;
+};
+
+static int64_t add(struct builder *b, struct param param)
+{
+    int64_t at = b->offset;
+    if (b->new)
+        at = unit_add(b->unit, &param);
+    b->offset = at + (int64_t)param.rows * param.columns;
+    return at;
+}
+
+static struct param named(const struct builder *b, const char *part, int rows, int columns)
+{
+    struct param param = {.rows = rows, .columns = columns, .all_rows = rows, .all_columns = columns, .std = b->ex->arch->init_std,
+                          .decays = true};
+    snprintf(param.name, sizeof param.name, "layers.%d.%s", b->index, part);
+    return param;
+}
+
+static struct norm build_norm(struct builder *b, const char *part, int columns, bool bias, enum param_sum sum)
+{
+    char name[64];
+    struct norm norm = {b->unit, -1, -1, columns};
+    for (int i = 0; i < 1 + bias; i++) {
+        snprintf(name, sizeof name, "%s.%s", part, i == 0 ? "weight" : "bias");
+        struct param param = named(b, name, 1, columns);
+        param.std = 0;
+        param.start = i == 0 ? 1 : 0;
+        param.sum = sum;
+        param.copies = COPIES_TP;
+        param.decays = false;
+        *(i == 0 ? &norm.weight : &norm.bias) = add(b, param);
+    }
+    return norm;
+}
+
+/* A vector or matrix of which this rank holds rows [first_row, +rows) and columns [first_column, +columns). */
+static int64_t build_part(struct builder *b, const char *part, int rows, int64_t first_row, int64_t all_rows, int columns,
+                          int64_t first_column, int64_t all_columns, enum param_sum sum, enum param_copies copies)
+{
+    struct param param = named(b, part, rows, columns);
+    param.first_row = first_row;
+    param.all_rows = all_rows;
+    param.first_column = first_column;
+    param.all_columns = all_columns;
+    param.sum = sum;
+    param.copies = copies;
+    size_t length = strlen(part);
+    if (length > 5 && strcmp(part + length - 5, ".bias") == 0) {
+        param.std = 0;
+        param.decays = false;
+    }
+    return add(b, param);
+}
+
+static void build_qkv(struct builder *b, struct layer *layer)
+{
+    const struct executor *ex = b->ex;
+    int d = ex->head_dim, q = ex->heads * d, kv = ex->kv_heads * d;
+    int64_t all_q = ex->model->heads * d, all_kv = ex->model->kv_heads * d;
+    enum param_sum sum = ex->plan->tp > ex->model->kv_heads ? SUM_KV : SUM_NONE;
+    enum param_copies copies = sum == SUM_KV ? COPIES_KV : COPIES_NONE;
+    layer->qkv = (struct linear){b->unit, 0, -1, ex->hidden, q + 2 * kv};
+    layer->qkv.weight = build_part(b, "q.weight", q, (int64_t)ex->world->tp * q, all_q, ex->hidden, 0, ex->hidden, SUM_NONE, COPIES_NONE);
+    build_part(b, "k.weight", kv, ex->kv_first * d, all_kv, ex->hidden, 0, ex->hidden, sum, copies);
+    build_part(b, "v.weight", kv, ex->kv_first * d, all_kv, ex->hidden, 0, ex->hidden, sum, copies);
+    if (ex->model->qkv_bias) {
+        layer->qkv.bias = build_part(b, "q.bias", 1, 0, 1, q, (int64_t)ex->world->tp * q, all_q, SUM_NONE, COPIES_NONE);
+        build_part(b, "k.bias", 1, 0, 1, kv, ex->kv_first * d, all_kv, sum, copies);
+        build_part(b, "v.bias", 1, 0, 1, kv, ex->kv_first * d, all_kv, sum, copies);
+    }
+}
+
+/* Row-parallel: columns are cut; its bias is whole on every rank, and under sequence parallelism sees 1/tp of the rows. */
+static struct linear build_row(struct builder *b, const char *part, int in, int index, int64_t all_in, bool bias)
+{
+    char name[64];
+    int hidden = b->ex->hidden;
+    struct linear linear = {b->unit, 0, -1, in, hidden};
+    snprintf(name, sizeof name, "%s.weight", part);
+    linear.weight = build_part(b, name, hidden, 0, hidden, in, (int64_t)index * in, all_in, SUM_NONE, COPIES_NONE);
+    snprintf(name, sizeof name, "%s.bias", part);
+    if (bias)
+        linear.bias = build_part(b, name, 1, 0, 1, hidden, 0, hidden, b->ex->plan->sequence_parallel ? SUM_TP : SUM_NONE, COPIES_TP);
+    return linear;
+}
+
+/* Column-parallel pair gate and up (or up alone), one product. */
+static struct linear build_column(struct builder *b, const char *prefix, int inner, int index, int64_t all_inner, bool bias)
+{
+    static const char *const parts[] = {"gate", "up"};
+    char name[64];
+    int hidden = b->ex->hidden, from = b->ex->model->gated ? 0 : 1;
+    struct linear linear = {b->unit, -1, -1, hidden, inner * (2 - from)};
+    for (int kind = 0; kind < 1 + bias; kind++)
+        for (int i = from; i < 2; i++) {
+            snprintf(name, sizeof name, "%s%s.%s", prefix, parts[i], kind == 0 ? "weight" : "bias");
+            int64_t at = kind == 0 ? build_part(b, name, inner, (int64_t)index * inner, all_inner, hidden, 0, hidden, SUM_NONE, COPIES_NONE)
+                                   : build_part(b, name, 1, 0, 1, inner, (int64_t)index * inner, all_inner, SUM_NONE, COPIES_NONE);
+            int64_t *first = kind == 0 ? &linear.weight : &linear.bias;
+            *first = *first < 0 ? at : *first;
+        }
+    return linear;
+}
+
+static void build_mlp(struct builder *b, struct layer *layer, const char *prefix, int64_t ffn)
+{
+    char name[64];
+    const struct executor *ex = b->ex;
+    int inner = (int)(ffn / ex->plan->tp);
+    layer->gate_up = build_column(b, prefix, inner, ex->world->tp, ffn, ex->model->mlp_bias);
+    snprintf(name, sizeof name, "%sdown", prefix);
+    layer->down = build_row(b, name, inner, ex->world->tp, ffn, ex->model->mlp_bias);
+}
+
+static void build_experts(struct executor *ex, struct layer *layer)
+{
+    char key[64], prefix[64];
+    const struct layer_kind *kind = &ex->model->kinds[layer->kind];
+    struct builder b = {.ex = ex, .index = layer->index};
+    snprintf(key, sizeof key, "layers.%d.experts", layer->index);
+    layer->experts = b.unit = params_unit(&ex->params, key, ex->world->comm[WORLD_EXPERT_DP], &b.new);
+    layer->n_experts = (int)ex->model->experts / ex->plan->ep;
+    layer->expert_gate_up = calloc((size_t)layer->n_experts, sizeof *layer->expert_gate_up);
+    layer->expert_down = calloc((size_t)layer->n_experts, sizeof *layer->expert_down);
+    if (!layer->expert_gate_up || !layer->expert_down)
+        abort();
+    int inner = (int)(kind->ffn / ex->plan->etp);
+    for (int e = 0; e < layer->n_experts; e++) {
+        int expert = ex->world->ep * layer->n_experts + e;
+        snprintf(prefix, sizeof prefix, "experts.%d.", expert);
+        layer->expert_gate_up[e] = build_column(&b, prefix, inner, ex->world->etp, kind->ffn, false);
+        snprintf(prefix, sizeof prefix, "experts.%d.down", expert);
+        layer->expert_down[e] = build_row(&b, prefix, inner, ex->world->etp, kind->ffn, false);
+    }
+}
+
+void layer_build(struct executor *ex, int index, struct layer *ret)
+{
+    char key[64];
+    struct layer *layer = ret;
+    *layer = (struct layer){.index = index, .kind = ex->model->kind_of_layer[index]};
+    const struct layer_kind *kind = &ex->model->kinds[layer->kind];
+    struct builder b = {.ex = ex, .index = index};
+    enum param_sum norm_sum = ex->plan->sequence_parallel ? SUM_TP : SUM_NONE;
+    snprintf(key, sizeof key, "layers.%d", index);
+    layer->dense = b.unit = params_unit(&ex->params, key, ex->world->comm[WORLD_DP_CP], &b.new);
+    layer->norm1 = build_norm(&b, "norm1", ex->hidden, ex->model->norm_bias, norm_sum);
+    build_qkv(&b, layer);
+    if (ex->model->qk_norm) {
+        layer->q_norm = build_norm(&b, "q_norm", ex->head_dim, false, SUM_TP);
+        layer->k_norm = build_norm(&b, "k_norm", ex->head_dim, false, SUM_TP);
+    }
+    layer->out = build_row(&b, "out", ex->heads * ex->head_dim, ex->world->tp, ex->model->heads * ex->head_dim, ex->model->out_bias);
+    layer->norm2 = build_norm(&b, "norm2", ex->hidden, ex->model->norm_bias, norm_sum);
+    if (!kind->moe) {
+        build_mlp(&b, layer, "", kind->ffn);
+        return;
+    }
+    int experts = (int)ex->model->experts;
+    layer->router = (struct linear){b.unit, 0, -1, ex->hidden, experts};
+    layer->router.weight = build_part(&b, "router.weight", experts, 0, experts, ex->hidden, 0, ex->hidden, SUM_TP, COPIES_TP);
+    if (kind->shared_ffn > 0)
+        build_mlp(&b, layer, "shared.", kind->shared_ffn);
+    build_experts(ex, layer);
+}
+
+void layer_release(struct layer *layer)
+{
+    free(layer->expert_gate_up);
+    free(layer->expert_down);
+}
+
+/* --- forward -------------------------------------------------------------------- */
+
+/* Through the row-parallel map back to rows, with its bias and the residual. Drops nothing of the caller's. */
+static struct tensor *project(struct executor *ex, const struct linear *row, const struct tensor *x)
+{
+    struct tensor *y = rows_reduce(ex, linear_forward(ex, row, x));
+    linear_add_bias(ex, row, y);
+    return y;
+}
+
+static void add_to(struct executor *ex, const struct tensor *x, struct tensor *y)
+{
+    ex->kernels->add(ex->queue, (int64_t)y->rows * y->columns, x->data, y->data);
+}
+
+static struct tensor *activate(struct executor *ex, const struct layer *layer, const struct tensor *gate_up)
+{
+    struct tensor *act = tensor_new(ex->device, gate_up->rows, layer->down.in);
+    ex->kernels->activation_forward(ex->queue, ex->arch->activation, ex->model->gated, act->rows, act->columns, gate_up->data, act->data);
+    return act;
+}
+
+static struct tensor *mlp_forward(struct executor *ex, const struct layer *layer, struct layer_saved *saved)
+{
+    struct tensor *all = rows_gather(ex, saved->n2);
+    saved->gate_up = linear_forward(ex, &layer->gate_up, all);
+    linear_add_bias(ex, &layer->gate_up, saved->gate_up);
+    tensor_drop(&all);
+    saved->act = activate(ex, layer, saved->gate_up);
+    return project(ex, &layer->down, saved->act);
+}
+
+static struct tensor *attention_forward(struct executor *ex, const struct layer *layer, struct layer_saved *saved)
+{
+    saved->n1 = norm_forward(ex, &layer->norm1, saved->x, &saved->stats1);
+    struct tensor *all = rows_gather(ex, saved->n1), *qkv = linear_forward(ex, &layer->qkv, all);
+    tensor_drop(&all);
+    linear_add_bias(ex, &layer->qkv, qkv);
+    saved->core = attention_core_forward(ex, layer, qkv, saved);
+    tensor_drop(&qkv);
+    return project(ex, &layer->out, saved->core);
+}
+
+static void acquire(struct executor *ex, const struct layer *layer)
+{
+    unit_acquire(&ex->params, layer->dense);
+    if (layer->experts)
+        unit_acquire(&ex->params, layer->experts);
+}
+
+static void release(struct executor *ex, const struct layer *layer)
+{
+    unit_release(&ex->params, layer->dense);
+    if (layer->experts)
+        unit_release(&ex->params, layer->experts);
+}
+
+struct tensor *layer_forward(struct executor *ex, const struct layer *layer, struct tensor *x, bool first, struct layer_saved *saved)
+{
+    acquire(ex, layer);
+    if (saved->x != x) {
+        tensor_drop(&saved->x);
+        saved->x = tensor_keep(x);
+    }
+    saved->h = attention_forward(ex, layer, saved);
+    add_to(ex, x, saved->h);
+    saved->n2 = norm_forward(ex, &layer->norm2, saved->h, &saved->stats2);
+    struct tensor *y = layer->down.out > 0 ? mlp_forward(ex, layer, saved) : NULL;
+    if (layer->experts) {
+        struct tensor *routed = moe_forward(ex, layer, saved->n2, first, &saved->moe);
+        if (y)
+            add_to(ex, y, routed);
+        tensor_drop(&y);
+        y = routed;
+    }
+    add_to(ex, saved->h, y);
+    release(ex, layer);
+    return y;
+}
+
+/* --- recompute ------------------------------------------------------------------- */
+
+bool layer_is_recomputed(const struct plan *plan, int place)
+{
+    return plan->recompute == RECOMPUTE_FULL && (plan->recompute_layers < 0 || place < plan->recompute_layers);
+}
+
+void layer_forget(struct layer_saved *saved, bool full)
+{
+    if (!full) {
+        tensor_drop(&saved->n1);
+        tensor_drop(&saved->n2);
+        tensor_drop(&saved->act);
+        return;
+    }
+    struct tensor *x = tensor_keep(saved->x);
+    layer_drop(saved);
+    saved->x = x;
+}
+
+static void remember(struct executor *ex, const struct layer *layer, struct layer_saved *saved)
+{
+    if (!saved->h) {
+        struct tensor *y = layer_forward(ex, layer, saved->x, false, saved);
+        tensor_drop(&y);
+        return;
+    }
+    if (!saved->n1)
+        saved->n1 = norm_again(ex, &layer->norm1, saved->x, saved->stats1);
+    if (!saved->n2)
+        saved->n2 = norm_again(ex, &layer->norm2, saved->h, saved->stats2);
+    if (!saved->act && saved->gate_up)
+        saved->act = activate(ex, layer, saved->gate_up);
+}
+
+/* --- backward -------------------------------------------------------------------- */
+
+/* From dy of `row`'s output to the gradient of its input; its weight is left for later. */
+static struct tensor *unproject(struct executor *ex, const struct linear *row, struct tensor *x, struct tensor *dy,
+                                struct wgrad_list *later)
+{
+    struct linear bare = *row; /* the bias saw this rank's rows only */
+    linear_bias_gradient(ex, row, dy);
+    bare.bias = -1;
+    struct tensor *all = rows_gather(ex, dy), *dx = linear_backward(ex, row, all);
+    wgrad_add(later, &bare, x, false, all);
+    tensor_drop(&all);
+    return dx;
+}
+
+static struct tensor *mlp_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved, struct tensor *dy,
+                                   struct wgrad_list *later)
+{
+    struct tensor *dact = unproject(ex, &layer->down, saved->act, dy, later);
+    struct tensor *dgate_up = tensor_new(ex->device, saved->gate_up->rows, saved->gate_up->columns);
+    ex->kernels->activation_backward(ex->queue, ex->arch->activation, ex->model->gated, dact->rows, dact->columns, saved->gate_up->data,
+                                     dact->data, dgate_up->data);
+    tensor_drop(&dact);
+    wgrad_add(later, &layer->gate_up, saved->n2, ex->plan->sequence_parallel, dgate_up);
+    struct tensor *dn = rows_reduce(ex, linear_backward(ex, &layer->gate_up, dgate_up));
+    tensor_drop(&dgate_up);
+    return dn;
+}
+
+static struct tensor *attention_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved, struct tensor *dy,
+                                         struct wgrad_list *later)
+{
+    struct tensor *dcore = unproject(ex, &layer->out, saved->core, dy, later);
+    struct tensor *dqkv = attention_core_backward(ex, layer, saved, dcore);
+    tensor_drop(&dcore);
+    wgrad_add(later, &layer->qkv, saved->n1, ex->plan->sequence_parallel, dqkv);
+    struct tensor *dn = rows_reduce(ex, linear_backward(ex, &layer->qkv, dqkv));
+    tensor_drop(&dqkv);
+    return dn;
+}
+
+static struct tensor *copy_of(struct executor *ex, const struct tensor *x)
+{
+    struct tensor *y = tensor_new(ex->device, x->rows, x->columns);
+    ex->device->copy(ex->device, y->data, x->data, (size_t)x->rows * (size_t)x->columns * 4);
+    return y;
+}
+
+struct tensor *layer_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved, struct tensor *dy,
+                              struct wgrad_list *later)
+{
+    acquire(ex, layer);
+    remember(ex, layer, saved);
+    struct tensor *dn2 = layer->down.out > 0 ? mlp_backward(ex, layer, saved, dy, later) : NULL;
+    if (layer->experts) {
+        struct tensor *routed = moe_backward(ex, layer, &saved->moe, dy, later);
+        if (dn2)
+            add_to(ex, dn2, routed);
+        tensor_drop(&dn2);
+        dn2 = routed;
+    }
+    struct tensor *dh = copy_of(ex, dy);
+    norm_backward(ex, &layer->norm2, saved->h, saved->stats2, dn2, dh);
+    tensor_drop(&dn2);
+    struct tensor *dn1 = attention_backward(ex, layer, saved, dh, later);
+    struct tensor *dx = copy_of(ex, dh); /* the weights' gradients still need dh itself */
+    tensor_drop(&dh);
+    norm_backward(ex, &layer->norm1, saved->x, saved->stats1, dn1, dx);
+    tensor_drop(&dn1);
+    layer_drop(saved);
+    release(ex, layer);
+    return dx;
+}
+
+void layer_drop(struct layer_saved *saved)
+{
+    struct tensor **tensors[] = {&saved->x, &saved->stats1, &saved->n1, &saved->raw_qkv, &saved->qk_stats, &saved->qkv, &saved->o,
+                                 &saved->lse, &saved->core, &saved->h, &saved->stats2, &saved->n2, &saved->gate_up, &saved->act};
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
+        tensor_drop(tensors[i]);
+    moe_drop(&saved->moe);
+}

@@ -1,0 +1,356 @@
+/* Routed experts without dropping: router, dispatch, experts, combine.
+ *
+ * Every rank routes its own share of the tokens: its rows with sequence parallelism, else 1/tp of them. One all-to-all over
+ * the ep x etp ranks takes a copy of each row to every etp part of its expert, another one brings the partial outputs back
+ * (with etp = 1 that is plain expert parallelism; etp > 1 merges Megatron's all-gather and reduce-scatter into them).
+ * Load balancing per micro-batch (Fedus et al. 2021): coefficient x E x sum_e f_e P_e, f_e = choices of e per token,
+ * P_e = mean probability; f_e is counted over all ranks that share the micro-batch, P_e enters rank by rank. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/arch.h"
+#include "exec/comm.h"
+#include "exec/device.h"
+#include "exec/layer.h"
+#include "exec/world.h"
+#include "cost/model.h"
+#include "cost/plan.h"
+#include "kernels/kernels.h"
+
+struct moe_saved {
+    int rows, n_choices;                /* tokens here; rows x k */
+    struct tensor *x, *probability, *weight; /* weight: [n_choices] */
+    float *expert_bias;                 /* [experts] load balancing: added to every dprobability */
+    int *choice;                        /* [n_choices], on the device */
+    int n_sent, n_received;             /* rows */
+    int *sent_token, *sent_choice;      /* [n_sent] row of x, index of the choice */
+    struct tensor *sent_weight;         /* [n_sent] */
+    int *received_order;                /* [n_received] expert by expert: row as received */
+    int *expert_first;                  /* host: [n_experts + 1] rows of each local expert in that order */
+    int64_t *sent_counts, *received_counts; /* host: rows per rank of the group */
+    struct tensor *rows_in, *gate_up, *act, *rows_out; /* expert by expert; rows_out: as sent, back home */
+};
+
+/* Device ints come from and go to the host. */
+static int *upload(struct executor *ex, const int *host, int n)
+{
+    int *device = device_ints(ex->device, n);
+    ex->device->upload(ex->device, device, host, (size_t)n * sizeof *host);
+    return device;
+}
+
+static void *host_array(int64_t n, size_t element)
+{
+    void *array = calloc((size_t)n + 1, element);
+    if (!array)
+        abort();
+    return array;
+}
+
+static int experts_per_token(const struct executor *ex)
+{
+    return (int)ex->model->experts_per_token;
+}
+
+/* --- routing ------------------------------------------------------------------ */
+
+/* Experts in turn by the token's place in the sequence; the router's probabilities stay the weights. */
+static void choose_in_turn(struct executor *ex, struct moe_saved *s, int *choice)
+{
+    int k = experts_per_token(ex), experts = (int)ex->model->experts, first = ex->plan->tp > 1 ? ex->world->tp * s->rows : 0;
+    float *p = host_array((int64_t)s->rows * experts, sizeof *p), *w = host_array(s->n_choices, sizeof *w);
+    ex->device->download(ex->device, p, s->probability->data, (size_t)s->rows * (size_t)experts * sizeof *p);
+    for (int t = 0; t < s->rows; t++) {
+        int place = ex->row_position[first + t] * ex->batch + (first + t) % ex->batch;
+        float total = 0;
+        for (int i = 0; i < k; i++) {
+            choice[t * k + i] = (int)(((int64_t)place * k + i) % experts);
+            w[t * k + i] = p[(int64_t)t * experts + choice[t * k + i]];
+            total += w[t * k + i];
+        }
+        for (int i = 0; i < k && ex->arch->renormalise; i++)
+            w[t * k + i] /= total;
+    }
+    ex->device->upload(ex->device, s->weight->data, w, (size_t)s->n_choices * sizeof *w);
+    ex->device->upload(ex->device, s->choice, choice, (size_t)s->n_choices * sizeof *choice);
+    free(p);
+    free(w);
+}
+
+static void balance(struct executor *ex, struct moe_saved *s, const int *choice, bool first)
+{
+    int experts = (int)ex->model->experts;
+    float *f = host_array(experts, sizeof *f);
+    s->expert_bias = device_floats(ex->device, experts);
+    if (ex->aux_factor > 0) {
+        float tokens = (float)(ex->plan->micro_batch * ex->plan->seq_len);
+        for (int i = 0; i < s->n_choices; i++)
+            f[choice[i]] += 1;
+        comm_all_reduce(ex->world->comm[WORLD_TP], COMM_SUM, experts, f);
+        comm_all_reduce(ex->world->comm[WORLD_CP], COMM_SUM, experts, f);
+        for (int e = 0; e < experts; e++)
+            f[e] *= ex->aux_factor * (float)experts / tokens / tokens;
+        ex->device->upload(ex->device, s->expert_bias, f, (size_t)experts * sizeof *f);
+        float *p = host_array((int64_t)s->rows * experts, sizeof *p);
+        ex->device->download(ex->device, p, s->probability->data, (size_t)s->rows * (size_t)experts * sizeof *p);
+        double loss = 0;
+        for (int64_t i = 0; i < (int64_t)s->rows * experts; i++)
+            loss += (double)p[i] * (double)f[i % experts];
+        ex->aux_loss += first ? loss : 0;
+        ex->loss += first ? loss : 0;
+        free(p);
+    }
+    free(f);
+}
+
+/* Returns the choices on the host; the caller frees. */
+static int *route(struct executor *ex, const struct layer *layer, struct moe_saved *s, bool first)
+{
+    int k = experts_per_token(ex), experts = (int)ex->model->experts;
+    int *choice = host_array(s->n_choices, sizeof *choice);
+    s->probability = linear_forward(ex, &layer->router, s->x);
+    s->weight = tensor_new(ex->device, s->n_choices, 1);
+    s->choice = device_ints(ex->device, s->n_choices);
+    ex->kernels->router_forward(ex->queue, s->rows, experts, k, ex->arch->renormalise, s->probability->data, s->choice, s->weight->data);
+    if (ex->balanced)
+        choose_in_turn(ex, s, choice);
+    else
+        ex->device->download(ex->device, choice, s->choice, (size_t)s->n_choices * sizeof *choice);
+    balance(ex, s, choice, first);
+    return choice;
+}
+
+/* --- who sends what ----------------------------------------------------------- */
+
+static int group_size(const struct executor *ex)
+{
+    return comm_size(ex->world->comm[WORLD_EP]);
+}
+
+/* Sent rows in order of rank, then its experts, then tokens. counts[rank][local expert]. */
+static void plan_sending(struct executor *ex, const struct layer *layer, struct moe_saved *s, const int *choice, int *counts)
+{
+    int ranks = group_size(ex), etp = ex->plan->etp, k = experts_per_token(ex), n = 0;
+    int *token = host_array((int64_t)s->n_choices * etp, sizeof *token), *which = host_array((int64_t)s->n_choices * etp, sizeof *which);
+    for (int r = 0; r < ranks; r++)
+        for (int e = 0; e < layer->n_experts; e++)
+            for (int i = 0; i < s->n_choices; i++) {
+                if (choice[i] != r / etp * layer->n_experts + e)
+                    continue;
+                token[n] = i / k;
+                which[n++] = i;
+                counts[r * layer->n_experts + e]++;
+                s->sent_counts[r]++;
+            }
+    s->n_sent = n;
+    s->sent_token = upload(ex, token, n);
+    s->sent_choice = upload(ex, which, n);
+    free(token);
+    free(which);
+}
+
+/* From rows by source and expert to rows by expert. */
+static void plan_receiving(struct executor *ex, const struct layer *layer, struct moe_saved *s, const int *counts)
+{
+    int ranks = group_size(ex), n = 0, experts = layer->n_experts;
+    for (int r = 0; r < ranks; r++)
+        for (int e = 0; e < experts; e++)
+            s->received_counts[r] += counts[r * experts + e];
+    for (int r = 0; r < ranks; r++)
+        n += (int)s->received_counts[r];
+    int *order = host_array(n, sizeof *order), at = 0;
+    s->n_received = n;
+    for (int e = 0; e < experts; e++) {
+        s->expert_first[e] = at;
+        for (int r = 0, row = 0; r < ranks; r++)
+            for (int other = 0; other < experts; other++) {
+                for (int i = 0; other == e && i < counts[r * experts + e]; i++)
+                    order[at++] = row + i;
+                row += counts[r * experts + other];
+            }
+    }
+    s->expert_first[experts] = at;
+    s->received_order = upload(ex, order, n);
+    free(order);
+}
+
+static void plan_dispatch(struct executor *ex, const struct layer *layer, struct moe_saved *s, const int *choice)
+{
+    int ranks = group_size(ex), n = ranks * layer->n_experts;
+    int *sent = host_array(n, sizeof *sent), *received = host_array(n, sizeof *received);
+    s->sent_counts = host_array(ranks, sizeof *s->sent_counts);
+    s->received_counts = host_array(ranks, sizeof *s->received_counts);
+    s->expert_first = host_array(layer->n_experts, sizeof *s->expert_first);
+    plan_sending(ex, layer, s, choice, sent);
+    comm_all_to_all_ints(ex->world->comm[WORLD_EP], layer->n_experts, sent, received);
+    plan_receiving(ex, layer, s, received);
+    s->sent_weight = tensor_new(ex->device, s->n_sent, 1);
+    ex->kernels->gather_rows(ex->queue, s->n_sent, 1, s->sent_choice, NULL, s->weight->data, s->sent_weight->data);
+    free(sent);
+    free(received);
+}
+
+/* Rows as sent -> rows expert by expert on the experts' ranks, or back home. Drops x. */
+static struct tensor *travel(struct executor *ex, const struct moe_saved *s, struct tensor *x, bool home)
+{
+    int ranks = group_size(ex), columns = x->columns;
+    int64_t *out = host_array(ranks, sizeof *out), *in = host_array(ranks, sizeof *in);
+    struct tensor *arrived = tensor_new(ex->device, home ? s->n_sent : s->n_received, columns);
+    for (int r = 0; r < ranks; r++) {
+        out[r] = (home ? s->received_counts[r] : s->sent_counts[r]) * columns;
+        in[r] = (home ? s->sent_counts[r] : s->received_counts[r]) * columns;
+    }
+    if (home) {
+        struct tensor *ordered = tensor_new(ex->device, s->n_received, columns);
+        ex->kernels->scatter_rows(ex->queue, s->n_received, columns, s->received_order, NULL, x->data, ordered->data);
+        tensor_drop(&x);
+        x = ordered;
+    }
+    comm_all_to_all(ex->world->comm[WORLD_EP], out, x->data, in, arrived->data);
+    tensor_drop(&x);
+    free(out);
+    free(in);
+    if (home)
+        return arrived;
+    struct tensor *ordered = tensor_new(ex->device, s->n_received, columns);
+    ex->kernels->gather_rows(ex->queue, s->n_received, columns, s->received_order, NULL, arrived->data, ordered->data);
+    tensor_drop(&arrived);
+    return ordered;
+}
+
+/* y rows [first, end) = or += through one expert's map; transposed = with respect to its input. */
+static void expert_rows(struct executor *ex, const struct linear *l, int first, int end, const struct tensor *x, struct tensor *y,
+                        bool gradient)
+{
+    const float *weight = l->unit->weight + l->weight;
+    ex->kernels->gemm(ex->queue, false, !gradient, end - first, y->columns, x->columns, x->data + (int64_t)first * x->columns, x->columns,
+                      weight, l->in, false, y->data + (int64_t)first * y->columns, y->columns);
+}
+
+static struct tensor *experts_forward(struct executor *ex, const struct layer *layer, struct moe_saved *s)
+{
+    int inner = layer->expert_down[0].in;
+    s->gate_up = tensor_new(ex->device, s->n_received, layer->expert_gate_up[0].out);
+    s->act = tensor_new(ex->device, s->n_received, inner);
+    struct tensor *out = tensor_new(ex->device, s->n_received, ex->hidden);
+    for (int e = 0; e < layer->n_experts; e++)
+        expert_rows(ex, &layer->expert_gate_up[e], s->expert_first[e], s->expert_first[e + 1], s->rows_in, s->gate_up, false);
+    ex->kernels->activation_forward(ex->queue, ex->arch->activation, ex->model->gated, s->n_received, inner, s->gate_up->data,
+                                    s->act->data);
+    for (int e = 0; e < layer->n_experts; e++)
+        expert_rows(ex, &layer->expert_down[e], s->expert_first[e], s->expert_first[e + 1], s->act, out, false);
+    return out;
+}
+
+struct tensor *moe_forward(struct executor *ex, const struct layer *layer, struct tensor *x, bool first, struct moe_saved **ret_saved)
+{
+    bool spread = ex->plan->tp > 1 && !ex->plan->sequence_parallel;
+    struct moe_saved *s = host_array(1, sizeof *s);
+    s->x = spread ? rows_scatter(ex, x) : tensor_keep(x);
+    s->rows = s->x->rows;
+    s->n_choices = s->rows * experts_per_token(ex);
+    int *choice = route(ex, layer, s, first);
+    plan_dispatch(ex, layer, s, choice);
+    free(choice);
+    struct tensor *sent = tensor_new(ex->device, s->n_sent, ex->hidden);
+    ex->kernels->gather_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, NULL, s->x->data, sent->data);
+    s->rows_in = travel(ex, s, sent, false);
+    s->rows_out = travel(ex, s, experts_forward(ex, layer, s), true);
+    struct tensor *y = tensor_new(ex->device, s->rows, ex->hidden);
+    ex->kernels->scatter_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, s->sent_weight->data, s->rows_out->data, y->data);
+    *ret_saved = s;
+    if (!spread)
+        return y;
+    struct tensor *all = rows_collect(ex, y, x->rows);
+    tensor_drop(&y);
+    return all;
+}
+
+/* --- backward ------------------------------------------------------------------ */
+
+static struct tensor *experts_backward(struct executor *ex, const struct layer *layer, struct moe_saved *s, struct tensor *dout,
+                                       struct wgrad_list *later)
+{
+    int inner = layer->expert_down[0].in;
+    struct tensor *dact = tensor_new(ex->device, s->n_received, inner), *dgate_up = tensor_new(ex->device, s->n_received, s->gate_up->columns);
+    struct tensor *dx = tensor_new(ex->device, s->n_received, ex->hidden);
+    for (int e = 0; e < layer->n_experts; e++) {
+        int first = s->expert_first[e], end = s->expert_first[e + 1];
+        expert_rows(ex, &layer->expert_down[e], first, end, dout, dact, true);
+        wgrad_add_rows(later, &layer->expert_down[e], s->act, first, dout, first, end - first);
+    }
+    ex->kernels->activation_backward(ex->queue, ex->arch->activation, ex->model->gated, s->n_received, inner, s->gate_up->data,
+                                     dact->data, dgate_up->data);
+    for (int e = 0; e < layer->n_experts; e++) {
+        int first = s->expert_first[e], end = s->expert_first[e + 1];
+        expert_rows(ex, &layer->expert_gate_up[e], first, end, dgate_up, dx, true);
+        wgrad_add_rows(later, &layer->expert_gate_up[e], s->rows_in, first, dgate_up, first, end - first);
+    }
+    tensor_drop(&dact);
+    tensor_drop(&dgate_up);
+    return dx;
+}
+
+/* dx += through the weights of the choices. */
+static void router_backward(struct executor *ex, const struct layer *layer, struct moe_saved *s, const struct tensor *dy,
+                            struct tensor *dx, struct wgrad_list *later)
+{
+    int experts = (int)ex->model->experts;
+    struct tensor *dots = tensor_new(ex->device, s->n_sent, 1), *dweight = tensor_new(ex->device, s->n_choices, 1);
+    struct tensor *dlogits = tensor_new(ex->device, s->rows, experts);
+    ex->kernels->dot_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, s->rows_out->data, dy->data, dots->data);
+    ex->kernels->scatter_rows(ex->queue, s->n_sent, 1, s->sent_choice, NULL, dots->data, dweight->data);
+    ex->kernels->router_backward(ex->queue, s->rows, experts, experts_per_token(ex), ex->arch->renormalise, s->probability->data,
+                                 s->choice, dweight->data, s->expert_bias, dlogits->data);
+    ex->kernels->gemm(ex->queue, false, false, s->rows, ex->hidden, experts, dlogits->data, experts,
+                      layer->router.unit->weight + layer->router.weight, ex->hidden, true, dx->data, ex->hidden);
+    wgrad_add(later, &layer->router, s->x, false, dlogits);
+    tensor_drop(&dots);
+    tensor_drop(&dweight);
+    tensor_drop(&dlogits);
+}
+
+struct tensor *moe_backward(struct executor *ex, const struct layer *layer, struct moe_saved **saved, struct tensor *dy,
+                            struct wgrad_list *later)
+{
+    bool spread = ex->plan->tp > 1 && !ex->plan->sequence_parallel;
+    struct moe_saved *s = *saved;
+    struct tensor *dmine = spread ? rows_scatter(ex, dy) : tensor_keep(dy);
+    struct tensor *dsent = tensor_new(ex->device, s->n_sent, ex->hidden), *dx = tensor_new(ex->device, s->rows, ex->hidden);
+    ex->kernels->gather_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, s->sent_weight->data, dmine->data, dsent->data);
+    struct tensor *dout = travel(ex, s, dsent, false);
+    struct tensor *drows = travel(ex, s, experts_backward(ex, layer, s, dout, later), true);
+    tensor_drop(&dout);
+    ex->kernels->scatter_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, NULL, drows->data, dx->data);
+    tensor_drop(&drows);
+    router_backward(ex, layer, s, dmine, dx, later);
+    tensor_drop(&dmine);
+    moe_drop(saved);
+    if (!spread)
+        return dx;
+    struct tensor *all = rows_collect(ex, dx, dy->rows);
+    tensor_drop(&dx);
+    return all;
+}
+
+void moe_drop(struct moe_saved **saved)
+{
+    struct moe_saved *s = *saved;
+    *saved = NULL;
+    if (!s)
+        return;
+    struct device *device = s->x->device;
+    int experts = s->probability->columns;
+    device_free(device, s->expert_bias, experts);
+    device_free(device, s->choice, s->n_choices);
+    device_free(device, s->sent_token, s->n_sent);
+    device_free(device, s->sent_choice, s->n_sent);
+    device_free(device, s->received_order, s->n_received);
+    struct tensor **tensors[] = {&s->x, &s->probability, &s->weight, &s->sent_weight, &s->rows_in, &s->gate_up, &s->act, &s->rows_out};
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
+        tensor_drop(tensors[i]);
+    free(s->expert_first);
+    free(s->sent_counts);
+    free(s->received_counts);
+    free(s);
+}

@@ -1,0 +1,140 @@
+#include "exec/measure.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/comm.h"
+#include "exec/trainer.h"
+
+const char *const measure_kind_names[] = {"F", "B", "W", "BW", "F&BW", "wait", "optimizer", NULL};
+
+enum { RECENT = 20 };
+
+void measure_begin(struct measurement *m, const struct trainer *trainer, int64_t steps)
+{
+    *m = (struct measurement){.ranks = trainer->executor.world->size, .max_steps = steps};
+    m->step_time_s = arena_array(&m->arena, (size_t)steps, sizeof *m->step_time_s);
+    timeline_init(&m->timeline, &trainer->program, &m->arena);
+    for (int g = 0; g < WORLD_GROUPS; g++)
+        *comm_counters(trainer->executor.world->comm[g]) = (struct comm_counters){0};
+}
+
+static bool is_spike(const struct measurement *m, double loss)
+{
+    double mean = 0, squares = 0;
+    if (m->steps < RECENT)
+        return false;
+    for (int i = 0; i < RECENT; i++)
+        mean += m->recent[i] / RECENT;
+    for (int i = 0; i < RECENT; i++)
+        squares += (m->recent[i] - mean) * (m->recent[i] - mean) / RECENT;
+    return loss > mean + 6 * sqrt(squares) && loss > 1.1 * mean;
+}
+
+static enum measure_kind kind_of(enum op_kind kind)
+{
+    switch (kind) {
+    case OP_F: return MEASURE_F;
+    case OP_B: return MEASURE_B;
+    case OP_W: return MEASURE_W;
+    case OP_BW: return MEASURE_BW;
+    default: return MEASURE_F_BW;
+    }
+}
+
+void measure_step(struct measurement *m, const struct trainer *t, const struct step_result *result)
+{
+    int rank = t->executor.world->pp;
+    double busy_s = 0;
+    for (int i = 0; i < t->program.n_ops[rank]; i++) {
+        const struct op *op = &t->program.ops[rank][i];
+        if (!op_is_compute(op))
+            continue;
+        m->kind_s[kind_of(op->kind)] += t->end_s[i] - t->start_s[i];
+        busy_s += t->end_s[i] - t->start_s[i];
+    }
+    m->kind_s[MEASURE_WAIT] += result->backward_s - busy_s;
+    m->kind_s[MEASURE_OPTIMIZER] += result->optimizer_s;
+    m->loss_spikes += is_spike(m, result->loss);
+    m->recent[m->steps % RECENT] = result->loss;
+    m->step_time_s[m->steps++] = result->step_time_s;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *x, int64_t n)
+{
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
+}
+
+/* Every rank's ops of the last step, put together over the pipeline. */
+static void gather_timeline(struct measurement *m, const struct trainer *t)
+{
+    const struct program *program = &t->program;
+    int own = t->executor.world->pp;
+    for (int r = 0; r < program->pp; r++) {
+        int n = program->n_ops[r];
+        double *times = calloc((size_t)(2 * n + 1), sizeof *times);
+        if (!times)
+            abort();
+        for (int i = 0; i < n && r == own; i++) {
+            times[i] = t->start_s[i];
+            times[n + i] = t->end_s[i];
+        }
+        comm_all_reduce_doubles(t->executor.world->comm[WORLD_PP], COMM_SUM, 2 * n, times);
+        for (int i = 0; i < n; i++) {
+            m->timeline.start_ps[r][i] = (int64_t)(times[i] * 1e12);
+            m->timeline.end_ps[r][i] = (int64_t)(times[n + i] * 1e12);
+        }
+        free(times);
+    }
+    timeline_summarize(&m->timeline, program, NULL);
+}
+
+static void mean_over_ranks(struct measurement *m, const struct trainer *t)
+{
+    struct comm *all = t->executor.world->comm[WORLD_ALL];
+    double scale = 1 / ((double)m->ranks * (double)m->steps), sums[3 * WORLD_GROUPS];
+    for (int g = 0; g < WORLD_GROUPS; g++) {
+        const struct comm_counters *c = comm_counters(t->executor.world->comm[g]);
+        double values[3] = {c->seconds, (double)c->sent_bytes, (double)c->received_bytes};
+        memcpy(sums + 3 * g, values, sizeof values);
+    }
+    comm_all_reduce_doubles(all, COMM_SUM, MEASURE_KINDS, m->kind_s);
+    comm_all_reduce_doubles(all, COMM_SUM, 3 * WORLD_GROUPS, sums);
+    for (int k = 0; k < MEASURE_KINDS; k++)
+        m->kind_s[k] *= scale;
+    for (int g = 0; g < WORLD_GROUPS; g++) {
+        m->unmatched_bytes += fabs(sums[3 * g + 1] - sums[3 * g + 2]);
+        m->group[g] = (struct measure_group){sums[3 * g] * scale, sums[3 * g + 1] * scale, sums[3 * g + 2] * scale};
+    }
+}
+
+void measure_end(struct measurement *m, const struct trainer *t)
+{
+    const struct world *world = t->executor.world;
+    struct comm *all = world->comm[WORLD_ALL];
+    mean_over_ranks(m, t);
+    double peak = (double)t->device.bytes_peak, highest = peak, rank = -1;
+    comm_all_reduce_doubles(all, COMM_MAX, 1, &highest);
+    if (peak >= highest)
+        rank = world->rank;
+    comm_all_reduce_doubles(all, COMM_MAX, 1, &rank);
+    m->peak_bytes = (int64_t)highest;
+    m->peak_rank = (int)rank;
+    int64_t skip = m->steps > 1;
+    m->median_step_time_s = median(m->step_time_s + skip, m->steps - skip);
+    gather_timeline(m, t);
+    m->bubble_fraction = timeline_bubble_fraction(&m->timeline);
+}
+
+void measure_release(struct measurement *m)
+{
+    arena_release(&m->arena);
+}

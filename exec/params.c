@@ -1,0 +1,202 @@
+#include "exec/params.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/comm.h"
+#include "exec/device.h"
+#include "kernels/kernels.h"
+
+static void *grown(void *array, int n, int *max, size_t element)
+{
+    if (n < *max)
+        return array;
+    *max = *max > 0 ? 2 * *max : 8;
+    array = realloc(array, (size_t)*max * element);
+    if (!array)
+        abort();
+    return array;
+}
+
+struct unit *params_unit(struct params *params, const char *key, struct comm *group, bool *ret_new)
+{
+    *ret_new = false;
+    for (int i = 0; i < params->n; i++)
+        if (strcmp(params->unit[i]->key, key) == 0)
+            return params->unit[i];
+    params->unit = grown(params->unit, params->n, &params->max, sizeof *params->unit);
+    struct unit *unit = calloc(1, sizeof *unit);
+    if (!unit)
+        abort();
+    snprintf(unit->key, sizeof unit->key, "%s", key);
+    unit->group = group;
+    *ret_new = true;
+    params->unit[params->n++] = unit;
+    return unit;
+}
+
+int64_t unit_add(struct unit *unit, const struct param *param)
+{
+    unit->param = grown(unit->param, unit->n_params, &unit->max_params, sizeof *unit->param);
+    struct param *added = &unit->param[unit->n_params++];
+    *added = *param;
+    added->offset = unit->size;
+    unit->size += (int64_t)param->rows * param->columns;
+    return added->offset;
+}
+
+/* --- the first weights ------------------------------------------------------ */
+
+/* splitmix64 (Steele, Lea, Flood 2014). */
+static uint64_t mixed(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* FNV-1a of the name, mixed with the seed. */
+static uint64_t name_key(const char *name, uint64_t seed)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
+    return mixed(hash ^ mixed(seed));
+}
+
+/* Uniform: exact in any language, no library function in it. */
+static float start_value(const struct param *param, uint64_t key, int64_t row, int64_t column)
+{
+    if (param->std <= 0)
+        return param->start;
+    if (row >= param->all_rows)
+        return 0;
+    uint64_t bits = mixed(key + (uint64_t)(row * param->all_columns + column));
+    double unit = (double)(bits >> 11) * 0x1p-53 * 2 - 1;
+    return (float)(unit * (double)param->std * 1.7320508075688772);
+}
+
+float param_start(const struct param *param, uint64_t seed, int64_t row, int64_t column)
+{
+    return start_value(param, name_key(param->name, seed), row, column);
+}
+
+static void fill_start(const struct params *params, const struct unit *unit, float *host)
+{
+    for (int p = 0; p < unit->n_params; p++) {
+        const struct param *param = &unit->param[p];
+        uint64_t key = name_key(param->name, params->seed);
+        float *to = host + param->offset;
+        for (int i = 0; i < param->rows; i++)
+            for (int j = 0; j < param->columns; j++)
+                *to++ = start_value(param, key, param->first_row + i, param->first_column + j);
+    }
+}
+
+/* --- buffers ---------------------------------------------------------------- */
+
+static void allocate(struct params *params, struct unit *unit)
+{
+    struct device *device = params->device;
+    int ranks = comm_size(unit->group), rank = comm_rank(unit->group);
+    unit->size = (unit->size + ranks - 1) / ranks * ranks;
+    unit->owned = params->zero > 0 ? unit->size / ranks : unit->size;
+    unit->owned_first = params->zero > 0 ? rank * unit->owned : 0;
+    float *host = calloc((size_t)unit->size + 1, sizeof *host);
+    if (!host)
+        abort();
+    fill_start(params, unit, host);
+    if (params->zero == 3) {
+        unit->owned_weight = device_floats(device, unit->owned);
+        device->upload(device, unit->owned_weight, host + unit->owned_first, (size_t)unit->owned * 4);
+    } else {
+        unit->weight = device_floats(device, unit->size);
+        unit->owned_weight = unit->weight + unit->owned_first;
+        device->upload(device, unit->weight, host, (size_t)unit->size * 4);
+    }
+    free(host);
+    if (params->zero >= 2) {
+        unit->owned_gradient = device_floats(device, unit->owned);
+    } else {
+        unit->gradient = device_floats(device, unit->size);
+        unit->owned_gradient = unit->gradient + unit->owned_first;
+    }
+    unit->m = device_floats(device, unit->owned);
+    unit->v = device_floats(device, unit->owned);
+}
+
+void params_allocate(struct params *params)
+{
+    for (int i = 0; i < params->n; i++)
+        allocate(params, params->unit[i]);
+}
+
+void params_release(struct params *params)
+{
+    for (int i = 0; i < params->n; i++) {
+        struct unit *unit = params->unit[i];
+        device_free(params->device, unit->weight, unit->size);
+        device_free(params->device, unit->gradient, unit->size);
+        if (params->zero == 3)
+            device_free(params->device, unit->owned_weight, unit->owned);
+        if (params->zero >= 2)
+            device_free(params->device, unit->owned_gradient, unit->owned);
+        device_free(params->device, unit->m, unit->owned);
+        device_free(params->device, unit->v, unit->owned);
+        free(unit->param);
+        free(unit);
+    }
+    free(params->unit);
+    params->unit = NULL;
+    params->n = params->max = 0;
+}
+
+int64_t params_count(const struct params *params)
+{
+    int64_t n = 0;
+    for (int i = 0; i < params->n; i++)
+        for (int p = 0; p < params->unit[i]->n_params; p++)
+            n += (int64_t)params->unit[i]->param[p].rows * params->unit[i]->param[p].columns;
+    return n;
+}
+
+/* --- ZeRO ------------------------------------------------------------------- */
+
+void unit_acquire(struct params *params, struct unit *unit)
+{
+    if (params->zero < 3 || unit->users++ > 0)
+        return;
+    unit->weight = device_floats(params->device, unit->size);
+    comm_all_gather(unit->group, unit->owned, unit->owned_weight, unit->weight);
+}
+
+void unit_release(struct params *params, struct unit *unit)
+{
+    if (params->zero < 3 || --unit->users > 0)
+        return;
+    device_free(params->device, unit->weight, unit->size);
+    unit->weight = NULL;
+}
+
+float *unit_gradient(struct params *params, struct unit *unit)
+{
+    if (!unit->gradient)
+        unit->gradient = device_floats(params->device, unit->size);
+    return unit->gradient;
+}
+
+void unit_fold(struct params *params, struct unit *unit)
+{
+    if (params->zero < 2)
+        return;
+    struct device *device = params->device;
+    float *part = device_floats(device, unit->owned);
+    comm_reduce_scatter(unit->group, unit->owned, unit_gradient(params, unit), part);
+    device->kernels->add(device->queue, unit->owned, part, unit->owned_gradient);
+    device_free(device, part, unit->owned);
+    device_free(device, unit->gradient, unit->size);
+    unit->gradient = NULL;
+}

@@ -1,0 +1,80 @@
+/* Parameters of one rank: units (a layer's dense part, a layer's experts, an embedding, ...) of named matrices.
+ *
+ * A unit is one flat buffer, padded to the ranks of its data-parallel group, that is reduced, sharded and gathered as a
+ * whole. ZeRO: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights too. What a rank "owns" of a unit is the slice
+ * [owned_first, owned_first + owned) that it updates: all of it for ZeRO 0.
+ *
+ * Every element starts from (seed, parameter name, row, column) alone, so any plan starts from the same weights.
+ * Names: layers.3.q.weight, layers.3.experts.5.down.weight, embedding.weight, head.weight, ... (params.c).
+ * Counts are elements. Units live until params_release. */
+#ifndef EXEC_PARAMS_H
+#define EXEC_PARAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct comm;
+struct device;
+
+/* Over which ranks of a stage the gradient of a parameter is a sum, beside data parallelism. */
+enum param_sum { SUM_NONE, SUM_TP, SUM_KV };
+/* Ranks of tp that hold the same elements (counted once in the norm). */
+enum param_copies { COPIES_NONE, COPIES_TP, COPIES_KV };
+
+enum { PARAM_NAME_MAX = 96 };
+
+struct param {
+    char name[PARAM_NAME_MAX];
+    int rows, columns;             /* on this rank */
+    int64_t first_row, first_column; /* where they lie in the whole matrix */
+    int64_t all_rows, all_columns; /* of the whole, without padding */
+    int64_t offset;                /* in the unit */
+    enum param_sum sum;
+    enum param_copies copies;
+    float start;  /* constant to start from, with std 0 */
+    float std;    /* else uniform with this standard deviation */
+    bool decays;  /* weight decay: matrices only */
+};
+
+struct unit {
+    char key[PARAM_NAME_MAX];
+    int n_params, max_params;
+    struct param *param;
+    int64_t size;              /* padded */
+    int64_t owned_first, owned;
+    struct comm *group;        /* data-parallel */
+    bool shared;               /* the pair rank (world.h) holds a copy */
+    int users;                 /* ZeRO-3: acquires not yet released */
+    float *weight;             /* [size]; ZeRO-3: NULL while nobody uses it */
+    float *gradient;           /* [size]; ZeRO-2, 3: NULL while there is none */
+    float *owned_weight;       /* ZeRO-3: [owned], else = weight + owned_first */
+    float *owned_gradient;     /* ZeRO-2, 3: [owned] sums of folded gradients, else = gradient + owned_first */
+    float *m, *v;              /* [owned] */
+};
+
+struct params {
+    struct device *device;
+    int zero;
+    uint64_t seed;
+    int n, max;
+    struct unit **unit; /* in order of depth; the same on both ranks of a pair */
+};
+
+/* The unit of that name, made when missing (*ret_new). */
+struct unit *params_unit(struct params *params, const char *key, struct comm *group, bool *ret_new);
+/* Adds a matrix; returns its offset. Before params_allocate only. */
+int64_t unit_add(struct unit *unit, const struct param *param);
+void params_allocate(struct params *params); /* and fills in the first weights */
+void params_release(struct params *params);
+int64_t params_count(const struct params *params); /* elements, no padding */
+
+/* Weights are there between the two (ZeRO-3 gathers; else nothing happens). */
+void unit_acquire(struct params *params, struct unit *unit);
+void unit_release(struct params *params, struct unit *unit);
+float *unit_gradient(struct params *params, struct unit *unit); /* [size], to add to */
+void unit_fold(struct params *params, struct unit *unit);       /* ZeRO-2, 3: reduces what was added into owned_gradient */
+
+/* Value of one element at the start. */
+float param_start(const struct param *param, uint64_t seed, int64_t row, int64_t column);
+
+#endif

@@ -1,0 +1,401 @@
+#include "exec/pipeline_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cost/base/err.h"
+#include "cost/model.h"
+#include "cost/plan.h"
+#include "exec/comm.h"
+#include "exec/data.h"
+#include "exec/device.h"
+#include "exec/layer.h"
+#include "exec/device_paced.h"
+#include "exec/world.h"
+#include "kernels/kernels.h"
+#include "sim/schedule.h"
+
+struct module {
+    bool here;
+    int direction, stage, n_layers;
+    bool first, last;
+    struct embedding embedding;
+    struct head head;
+    struct layer *layer;
+    struct unit **unit; /* all it adds gradients to */
+    int n_units;
+};
+
+/* A micro-batch in a module, from F to W. */
+struct micro {
+    struct tensor *in, *din; /* arriving activations, gradients of the output */
+    struct comm_request in_request, din_request;
+    int *token, *target;     /* first, last stage */
+    struct layer_saved *layer;
+    struct head_saved head;
+    struct wgrad_list later;
+};
+
+struct outgoing {
+    struct tensor *tensor;
+    struct comm_request request;
+    struct outgoing *next;
+};
+
+struct pipeline_run {
+    struct executor *ex;
+    const struct program *program;
+    const struct pacing *pacing;
+    const struct data *data;
+    int64_t first_sequence;
+    int rank, micro_batches; /* of one direction */
+    struct module *module;   /* [directions * stages], of which those of this rank are here */
+    struct micro *micro;     /* [directions * stages][micro_batches] */
+    struct outgoing *outgoing;
+};
+
+static void *zeroed(int64_t n, size_t element)
+{
+    void *array = calloc((size_t)n + 1, element);
+    if (!array)
+        abort();
+    return array;
+}
+
+int pipeline_program(const struct plan *plan, struct arena *arena, struct program *ret, struct err *err)
+{
+    struct schedule_request request = {.pp = plan->pp, .vp = plan->vp, .micro_batches = (int)plan_micro_batches(plan),
+                                       .group = plan->schedule_group};
+    if (plan->schedule == SCHEDULE_DUALPIPE)
+        request.vp = 0;
+    if (schedule_validate(plan->schedule, &request, err) < 0)
+        return -1;
+    return schedule_emit(plan->schedule, &request, arena, ret, err);
+}
+
+/* --- modules -------------------------------------------------------------------- */
+
+static struct module *module_at(const struct pipeline_run *run, int direction, int stage)
+{
+    return &run->module[direction * run->program->stages + stage];
+}
+
+static struct micro *micro_at(const struct pipeline_run *run, int direction, int stage, int micro_batch)
+{
+    return &run->micro[((int64_t)direction * run->program->stages + stage) * run->micro_batches + micro_batch];
+}
+
+static bool is_here(const struct pipeline_run *run, int direction, int stage)
+{
+    return run->program->stage_rank[direction * run->program->stages + stage] == run->rank;
+}
+
+static void add_unit(struct module *module, struct unit *unit)
+{
+    for (int i = 0; i < module->n_units; i++)
+        if (module->unit[i] == unit)
+            return;
+    if (unit)
+        module->unit[module->n_units++] = unit;
+}
+
+static void build_module(struct pipeline_run *run, int direction, int stage)
+{
+    struct executor *ex = run->ex;
+    struct module *module = module_at(run, direction, stage);
+    int first_layer = 0;
+    for (int s = 0; s < stage; s++)
+        first_layer += plan_chunk_layers(ex->plan, ex->model, s);
+    *module = (struct module){.here = true, .direction = direction, .stage = stage, .first = stage == 0,
+                              .last = stage == run->program->stages - 1, .n_layers = plan_chunk_layers(ex->plan, ex->model, stage)};
+    module->layer = zeroed(module->n_layers, sizeof *module->layer);
+    module->unit = zeroed(2 * module->n_layers + 4, sizeof(struct unit *));
+    if (module->first) {
+        embedding_build(ex, &module->embedding);
+        add_unit(module, module->embedding.table.unit);
+        add_unit(module, module->embedding.positions.unit);
+    }
+    for (int i = 0; i < module->n_layers; i++) {
+        layer_build(ex, first_layer + i, &module->layer[i]);
+        add_unit(module, module->layer[i].dense);
+        add_unit(module, module->layer[i].experts);
+    }
+    if (module->last) {
+        head_build(ex, &module->head);
+        add_unit(module, module->head.norm.unit);
+        add_unit(module, module->head.table.unit);
+    }
+}
+
+/* Which units have a copy on the pair rank: all of DualPipe's, else a tied embedding. */
+static void mark_shared(struct executor *ex, const struct program *program)
+{
+    for (int i = 0; i < ex->params.n; i++)
+        ex->params.unit[i]->shared =
+            ex->world->pair_size == 2 && (program->directions == 2 || strcmp(ex->params.unit[i]->key, "embedding") == 0);
+}
+
+struct pipeline_run *pipeline_new(struct executor *ex, const struct program *program, const struct pacing *pacing)
+{
+    struct pipeline_run *run = zeroed(1, sizeof *run);
+    run->ex = ex;
+    run->program = program;
+    run->pacing = pacing;
+    run->rank = ex->world->pp;
+    run->micro_batches = program_direction_micro_batches(program);
+    int n = program->directions * program->stages;
+    run->module = zeroed(n, sizeof *run->module);
+    run->micro = zeroed((int64_t)n * run->micro_batches, sizeof *run->micro);
+    for (int stage = 0; stage < program->stages; stage++)
+        for (int direction = 0; direction < program->directions; direction++)
+            if (is_here(run, direction, stage))
+                build_module(run, direction, stage);
+    mark_shared(ex, program);
+    if (!pacing)
+        params_allocate(&ex->params);
+    return run;
+}
+
+void pipeline_free(struct pipeline_run *run)
+{
+    if (!run)
+        return;
+    for (int i = 0; i < run->program->directions * run->program->stages; i++) {
+        for (int l = 0; l < run->module[i].n_layers; l++)
+            layer_release(&run->module[i].layer[l]);
+        free(run->module[i].layer);
+        free(run->module[i].unit);
+    }
+    free(run->module);
+    free(run->micro);
+    free(run);
+}
+
+/* --- messages --------------------------------------------------------------------- */
+
+/* Of the message that `stage` receives. */
+static int tag_of(const struct pipeline_run *run, int direction, int stage, int micro_batch, bool backward)
+{
+    return ((micro_batch * run->program->stages + stage) * 2 + direction) * 2 + backward;
+}
+
+static void reap(struct pipeline_run *run, bool all)
+{
+    for (struct outgoing **at = &run->outgoing; *at;) {
+        struct outgoing *out = *at;
+        if (all)
+            comm_wait(&out->request);
+        if (!all && !comm_done(&out->request)) {
+            at = &out->next;
+            continue;
+        }
+        tensor_drop(&out->tensor);
+        *at = out->next;
+        free(out);
+    }
+}
+
+/* Gives a tensor (and the caller's reference) to `stage`. */
+static void deliver(struct pipeline_run *run, struct tensor *tensor, int direction, int stage, int micro_batch, bool backward)
+{
+    if (is_here(run, direction, stage)) {
+        struct micro *micro = micro_at(run, direction, stage, micro_batch);
+        *(backward ? &micro->din : &micro->in) = tensor;
+        return;
+    }
+    struct outgoing *out = zeroed(1, sizeof *out);
+    out->tensor = tensor;
+    run->ex->device->wait(run->ex->device);
+    out->request = comm_send(run->ex->world->comm[WORLD_PP], run->program->stage_rank[direction * run->program->stages + stage],
+                             tag_of(run, direction, stage, micro_batch, backward), (int64_t)tensor->rows * tensor->columns, tensor->data);
+    out->next = run->outgoing;
+    run->outgoing = out;
+}
+
+/* Asks for what `stage` needs from another rank. */
+static void ask(struct pipeline_run *run, int direction, int stage, int micro_batch, bool backward)
+{
+    int from = backward ? stage + 1 : stage - 1;
+    if (from < 0 || from >= run->program->stages || is_here(run, direction, from))
+        return;
+    struct micro *micro = micro_at(run, direction, stage, micro_batch);
+    struct tensor **tensor = backward ? &micro->din : &micro->in;
+    if (*tensor)
+        return;
+    *tensor = tensor_new(run->ex->device, run->ex->rows, run->ex->hidden);
+    *(backward ? &micro->din_request : &micro->in_request) =
+        comm_receive(run->ex->world->comm[WORLD_PP], run->program->stage_rank[direction * run->program->stages + from],
+                     tag_of(run, direction, stage, micro_batch, backward), (int64_t)run->ex->rows * run->ex->hidden, (*tensor)->data);
+}
+
+static void ask_for_op(struct pipeline_run *run, const struct op *op)
+{
+    if (op->kind == OP_F || op->kind == OP_F_BW)
+        ask(run, op->direction, op->stage, (int)op->micro_batch, false);
+    if (op->kind == OP_B || op->kind == OP_BW)
+        ask(run, op->direction, op->stage, (int)op->micro_batch, true);
+    if (op->kind == OP_F_BW)
+        ask(run, op->direction2, op->stage2, (int)op->micro_batch2, true);
+}
+
+/* --- tokens ------------------------------------------------------------------------ */
+
+/* Which micro-batch of the global batch this is: pipelines of dp take turns; direction 1 has the second half. */
+static int64_t first_sequence_of(const struct pipeline_run *run, int direction, int micro_batch)
+{
+    const struct plan *plan = run->ex->plan;
+    int64_t number = (int64_t)direction * run->micro_batches + micro_batch;
+    return run->first_sequence + (number * plan->dp + run->ex->world->dp) * plan->micro_batch;
+}
+
+static int *words(struct pipeline_run *run, int direction, int micro_batch, int shift)
+{
+    struct executor *ex = run->ex;
+    int64_t first = first_sequence_of(run, direction, micro_batch);
+    int *host = zeroed(ex->tokens, sizeof *host), *device = device_ints(ex->device, ex->tokens);
+    for (int t = 0; t < ex->tokens; t++)
+        host[t] = data_token(run->data, first + t % ex->batch, ex->plan->seq_len, ex->row_position[t] + shift);
+    ex->device->upload(ex->device, device, host, (size_t)ex->tokens * sizeof *host);
+    free(host);
+    return device;
+}
+
+/* --- ops ---------------------------------------------------------------------------- */
+
+static void pace(struct pipeline_run *run, const struct module *module, double seconds)
+{
+    (void)module;
+    (void)run;
+    pacing_sleep(seconds);
+}
+
+/* Instead of arithmetic: the time that it would take, and messages of the right size. */
+static void paced_op(struct pipeline_run *run, const struct module *module, struct micro *micro, enum op_kind kind, int micro_batch)
+{
+    struct executor *ex = run->ex;
+    pace(run, module, pacing_seconds(run->pacing, module->stage, kind));
+    if (kind == OP_F) {
+        tensor_drop(&micro->in);
+        if (!module->last)
+            deliver(run, tensor_new(ex->device, ex->rows, ex->hidden), module->direction, module->stage + 1, micro_batch, false);
+    } else if (kind != OP_W) {
+        tensor_drop(&micro->din);
+        if (!module->first)
+            deliver(run, tensor_new(ex->device, ex->rows, ex->hidden), module->direction, module->stage - 1, micro_batch, true);
+    }
+}
+
+static void forward(struct pipeline_run *run, const struct module *module, struct micro *micro, int micro_batch)
+{
+    struct executor *ex = run->ex;
+    if (module->first)
+        micro->token = words(run, module->direction, micro_batch, 0);
+    struct tensor *x = module->first ? embedding_forward(ex, &module->embedding, micro->token) : micro->in;
+    micro->in = NULL;
+    micro->layer = zeroed(module->n_layers, sizeof *micro->layer);
+    for (int i = 0; i < module->n_layers; i++) {
+        struct tensor *y = layer_forward(ex, &module->layer[i], x, true, &micro->layer[i]);
+        tensor_drop(&x);
+        x = y;
+        if (ex->plan->recompute != RECOMPUTE_NONE && (ex->plan->recompute == RECOMPUTE_SELECTIVE || layer_is_recomputed(ex->plan, i)))
+            layer_forget(&micro->layer[i], ex->plan->recompute == RECOMPUTE_FULL);
+    }
+    if (!module->last) {
+        deliver(run, x, module->direction, module->stage + 1, micro_batch, false);
+        return;
+    }
+    micro->target = words(run, module->direction, micro_batch, 1);
+    head_forward(ex, &module->head, x, micro->target, &micro->head);
+    tensor_drop(&x);
+}
+
+static void weights(struct pipeline_run *run, const struct module *module, struct micro *micro)
+{
+    struct executor *ex = run->ex;
+    wgrad_run(ex, &micro->later);
+    for (int i = 0; i < module->n_units; i++)
+        unit_fold(&ex->params, module->unit[i]);
+    device_free(ex->device, micro->token, ex->tokens);
+    device_free(ex->device, micro->target, ex->tokens);
+    micro->token = micro->target = NULL;
+}
+
+/* fused: weights' gradients at once, layer by layer, and the input's gradient leaves last. */
+static void backward(struct pipeline_run *run, const struct module *module, struct micro *micro, int micro_batch, bool fused)
+{
+    struct executor *ex = run->ex;
+    struct tensor *dy = module->last ? head_backward(ex, &module->head, &micro->head, &micro->later) : micro->din;
+    micro->din = NULL;
+    for (int i = module->n_layers - 1; i >= 0; i--) {
+        if (fused)
+            wgrad_run(ex, &micro->later);
+        struct tensor *dx = layer_backward(ex, &module->layer[i], &micro->layer[i], dy, &micro->later);
+        tensor_drop(&dy);
+        dy = dx;
+    }
+    free(micro->layer);
+    micro->layer = NULL;
+    if (module->first)
+        embedding_backward(ex, &module->embedding, micro->token, dy, &micro->later);
+    if (fused)
+        weights(run, module, micro);
+    if (module->first)
+        tensor_drop(&dy);
+    else
+        deliver(run, dy, module->direction, module->stage - 1, micro_batch, true);
+}
+
+static void run_half(struct pipeline_run *run, enum op_kind kind, int direction, int stage, int micro_batch)
+{
+    const struct module *module = module_at(run, direction, stage);
+    struct micro *micro = micro_at(run, direction, stage, micro_batch);
+    if (run->pacing) {
+        paced_op(run, module, micro, kind, micro_batch);
+        return;
+    }
+    switch (kind) {
+    case OP_F: forward(run, module, micro, micro_batch); break;
+    case OP_B: backward(run, module, micro, micro_batch, false); break;
+    case OP_BW: backward(run, module, micro, micro_batch, true); break;
+    case OP_W: weights(run, module, micro); break;
+    default: break;
+    }
+}
+
+static void await(struct pipeline_run *run, const struct op *op)
+{
+    ask_for_op(run, op);
+    struct micro *micro = micro_at(run, op->direction, op->stage, (int)op->micro_batch);
+    comm_wait(op->kind == OP_F || op->kind == OP_F_BW ? &micro->in_request : &micro->din_request);
+    if (op->kind == OP_F_BW)
+        comm_wait(&micro_at(run, op->direction2, op->stage2, (int)op->micro_batch2)->din_request);
+}
+
+void pipeline_step(struct pipeline_run *run, const struct data *data, int64_t first_sequence, double *start_s, double *end_s)
+{
+    const struct op *ops = run->program->ops[run->rank];
+    int n = run->program->n_ops[run->rank];
+    double origin_s = device_now_s();
+    run->data = data;
+    run->first_sequence = first_sequence;
+    for (int i = 0; i < n; i++) {
+        const struct op *op = &ops[i];
+        if (!op_is_compute(op))
+            continue;
+        if (op->kind != OP_W)
+            await(run, op);
+        if (i + 1 < n)
+            ask_for_op(run, &ops[i + 1]);
+        if (start_s)
+            start_s[i] = device_now_s() - origin_s;
+        enum op_kind first = op->kind == OP_F_BW ? OP_F : (enum op_kind)op->kind;
+        run_half(run, first, op->direction, op->stage, (int)op->micro_batch);
+        if (op->kind == OP_F_BW)
+            run_half(run, OP_BW, op->direction2, op->stage2, (int)op->micro_batch2);
+        run->ex->device->wait(run->ex->device);
+        if (end_s)
+            end_s[i] = device_now_s() - origin_s;
+        reap(run, false);
+    }
+    reap(run, true);
+}

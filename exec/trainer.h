@@ -1,0 +1,53 @@
+/* Everything of one training run on one rank, put together: world, device, parameters, program, optimizer, data. */
+#ifndef EXEC_TRAINER_H
+#define EXEC_TRAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cost/base/arena.h"
+#include "cost/plan.h"
+#include "exec/device.h"
+#include "exec/executor.h"
+#include "exec/optimizer.h"
+#include "sim/program.h"
+
+struct arch;
+struct data;
+struct err;
+struct model;
+struct pacing;
+struct pipeline_run;
+struct world;
+
+struct trainer {
+    struct plan plan;
+    struct device device;
+    struct executor executor;
+    struct arena arena;
+    struct program program;
+    struct pipeline_run *run;
+    struct optimizer_state optimizer;
+    const struct data *data;
+    int64_t sequences;          /* taken from the data so far */
+    double *start_s, *end_s;    /* of this rank's ops in the last step */
+};
+
+struct step_result {
+    double loss, aux_loss;      /* of the global batch, the same on every rank; loss has aux_loss in it */
+    double step_time_s, backward_s, optimizer_s; /* whole; until the last W; the rest */
+    struct optimizer_result optimizer;
+};
+
+/* world: built for the plan. pacing NULL = compute. On failure nothing needs to be freed. */
+int trainer_init(struct trainer *ret, const struct model *model, const struct arch *arch, const struct plan *plan, struct world *world,
+                 const struct data *data, const struct device *device, uint64_t seed, bool balanced, const struct pacing *pacing,
+                 struct err *err);
+void trainer_release(struct trainer *trainer);
+
+/* Forward, backward, sums of gradients ... */
+void trainer_gradients(struct trainer *trainer, struct step_result *ret);
+/* ... and the update. */
+void trainer_update(struct trainer *trainer, struct step_result *result);
+
+#endif

@@ -1,0 +1,59 @@
+/* LayerNorm (Ba et al. 2016) and RMSNorm (Zhang and Sennrich 2019). With xhat = (x - mean) rstd and g = dy weight:
+ *   dx = rstd (g - mean(g) [centred only] - xhat mean(g xhat)). */
+#include "kernels/ref/ref.h"
+
+#include <math.h>
+
+void ref_norm_apply(void *queue, int rows, int columns, int stride, const float *x, const float *weight, const float *bias,
+                    const float *mean, const float *rstd, float *y)
+{
+    (void)queue;
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < columns; c++) {
+            int64_t at = (int64_t)r * stride + c;
+            y[at] = (x[at] - mean[r]) * rstd[r] * weight[c] + (bias ? bias[c] : 0);
+        }
+}
+
+void ref_norm_forward(void *queue, int rows, int columns, int stride, float epsilon, bool centred, const float *x,
+                      const float *weight, const float *bias, float *y, float *mean, float *rstd)
+{
+    for (int r = 0; r < rows; r++) {
+        const float *row = x + (int64_t)r * stride;
+        double sum = 0, squares = 0;
+        for (int c = 0; c < columns && centred; c++)
+            sum += (double)row[c];
+        mean[r] = (float)(sum / columns);
+        for (int c = 0; c < columns; c++)
+            squares += ((double)row[c] - sum / columns) * ((double)row[c] - sum / columns);
+        rstd[r] = (float)(1 / sqrt(squares / columns + (double)epsilon));
+    }
+    ref_norm_apply(queue, rows, columns, stride, x, weight, bias, mean, rstd, y);
+}
+
+void ref_norm_backward(void *queue, int rows, int columns, int stride, bool centred, const float *x, const float *weight,
+                       const float *mean, const float *rstd, const float *dy, bool accumulate, float *dx, float *dweight,
+                       float *dbias)
+{
+    (void)queue;
+    for (int r = 0; r < rows; r++) {
+        const float *row = x + (int64_t)r * stride, *drow = dy + (int64_t)r * stride;
+        float *out = dx + (int64_t)r * stride;
+        double sum = 0, dot = 0;
+        for (int c = 0; c < columns; c++) {
+            double xhat = ((double)row[c] - (double)mean[r]) * (double)rstd[r], g = (double)drow[c] * (double)weight[c];
+            sum += g;
+            dot += g * xhat;
+        }
+        sum = centred ? sum / columns : 0;
+        dot /= columns;
+        for (int c = 0; c < columns; c++) {
+            float xhat = (row[c] - mean[r]) * rstd[r], gradient = drow[c];
+            float value = rstd[r] * (gradient * weight[c] - (float)sum - xhat * (float)dot);
+            dweight[c] += gradient * xhat;
+            if (dbias)
+                dbias[c] += gradient;
+            out[c] = accumulate ? out[c] + value : value;
+        }
+    }
+}
