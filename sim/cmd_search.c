@@ -121,6 +121,7 @@ static int fill_options(const struct arguments *a, struct inputs *in, struct sea
     o->top = (int)a->top;
     o->threads = (int)a->threads;
     o->exhaustive = a->exhaustive;
+    o->pareto = a->pareto;
     o->base.precision = a->precision;
     o->base.optimizer = a->optimizer;
     snprintf(o->base.stack, sizeof o->base.stack, "%s", a->stack ? a->stack : "megatron");
@@ -132,22 +133,6 @@ static int fill_options(const struct arguments *a, struct inputs *in, struct sea
         result = -1;
     assume(a, in, &o->base);
     return result;
-}
-
-/* Keeps, in place, the plans that no earlier (faster) one beats in memory. */
-static int keep_pareto(struct prediction *plans, int n)
-{
-    int kept = 0;
-    double least = INFINITY;
-    for (int i = 0; i < n; i++) {
-        if (plans[i].peak_bytes >= least)
-            continue;
-        least = plans[i].peak_bytes;
-        if (kept != i)
-            plans[kept] = plans[i];
-        kept++;
-    }
-    return kept;
 }
 
 static void draw(const struct arguments *a, const struct inputs *in, const struct search_result *r)
@@ -177,10 +162,10 @@ static void print_header(const struct inputs *in, const struct search_options *o
 }
 
 /* The leaders' intervals overlap so far that the order among them means little. */
-static void print_tie(const struct search_result *r)
+static void print_tie(const struct search_options *o, const struct search_result *r)
 {
     int tied = 1;
-    while (tied < r->n && r->plans[tied].step_time_s < r->plans[0].step_time_s * 1.02)
+    while (!search_weighs_memory(o) && tied < r->n && r->plans[tied].step_time_s < r->plans[0].step_time_s * 1.02)
         tied++;
     if (tied > 1)
         printf("\nThe first %d plans are within 2 %%: a tie, as far as this prediction can tell.\n", tied);
@@ -188,8 +173,6 @@ static void print_tie(const struct search_result *r)
 
 static int answer(const struct arguments *a, struct inputs *in, const struct search_options *o, struct search_result *r, struct err *err)
 {
-    if (a->pareto)
-        r->n = keep_pareto(r->plans, r->n);
     if (a->format == 1)
         search_print_json(stdout, r, r->plans, r->n, in->profile, &in->warnings);
     else if (a->format == 2)
@@ -198,7 +181,7 @@ static int answer(const struct arguments *a, struct inputs *in, const struct sea
         print_header(in, o, r);
     if (a->format == 0 && r->n > 0) {
         search_print_table(stdout, r->plans, r->n);
-        print_tie(r);
+        print_tie(o, r);
     }
     if (a->why) {
         FILE *out = a->format == 0 ? stdout : stderr;

@@ -31,6 +31,11 @@ void search_defaults(struct search_options *o)
     o->threads = 1;
 }
 
+bool search_weighs_memory(const struct search_options *options)
+{
+    return options->pareto || options->objective == OBJECTIVE_MEMORY;
+}
+
 const char *search_reason_text(int reason)
 {
     return reason < RULES ? plan_rule_names[reason] : search_reason_names[reason - RULES];
@@ -143,13 +148,19 @@ struct search {
     bool has_nearest;
 };
 
+/* Predictions kept while the leaders are priced. */
+static int answer_room(const struct search *s)
+{
+    return s->options->pareto ? s->n_leaders : s->options->top;
+}
+
 /* Takes what the workers found in a batch. */
 static void gather(struct search *s)
 {
     for (int t = 0; t < s->threads; t++) {
         struct search_worker *w = &s->workers[t];
         for (int i = 0; i < w->found.n; i++)
-            choice_list_push(&s->leaders, &w->found.item[i]);
+            (s->options->pareto ? choice_list_push_front : choice_list_push)(&s->leaders, &w->found.item[i]);
         w->found.n = 0;
         bool nearer = w->has_nearest && (!s->has_nearest || w->nearest_excess < s->nearest_excess ||
                                          (w->nearest_excess <= s->nearest_excess &&
@@ -160,7 +171,8 @@ static void gather(struct search *s)
             s->nearest_excess = w->nearest_excess;
         }
     }
-    sort_choices(&s->leaders, s->options->objective, s->n_leaders);
+    if (!s->options->pareto)
+        sort_choices(&s->leaders, s->options->objective, s->n_leaders);
 }
 
 /* Moves the layouts that can still matter to the front, in order; the others are counted. */
@@ -213,7 +225,7 @@ static void price_range(struct search *s, int from, int n, bool bounded)
 
 static void price_units(struct search *s)
 {
-    bool bounded = !s->options->exhaustive && s->options->objective != OBJECTIVE_MEMORY;
+    bool bounded = !s->options->exhaustive && !search_weighs_memory(s->options);
     run_jobs(s->workers, s->threads, s->units, 0, s->n_units, true);
     qsort(s->units, (size_t)s->n_units, sizeof *s->units, compare_bound);
     int n = s->options->exhaustive ? s->n_units : drop_hopeless(s);
@@ -227,7 +239,7 @@ static void price_units(struct search *s)
         merge_counts(&s->counts, &s->workers[t].counts);
 }
 
-/* Engine price of a choice; with partial recompute, the fewest layers that still fit. */
+/* Engine price of a choice; with partial recompute, the fewest layers that still fit (unless memory is to be little). */
 static int reprice(struct search *s, const struct search_choice *choice, struct arena *arena, struct prediction *ret, struct err *err)
 {
     struct search_worker *w = &s->workers[0];
@@ -239,7 +251,8 @@ static int reprice(struct search *s, const struct search_choice *choice, struct 
     }
     if (predict_priced(s->question, &plan, &w->prices, arena, ret, err) < 0)
         return -1;
-    bool partial = plan.recompute == RECOMPUTE_FULL && plan.recompute_layers > 1 && s->options->fix.recompute_layers < 0;
+    bool partial = plan.recompute == RECOMPUTE_FULL && plan.recompute_layers > 1 && s->options->fix.recompute_layers < 0 &&
+                   !search_weighs_memory(s->options);
     struct prediction *less = partial ? malloc(sizeof *less) : NULL;
     while (less && ret->fits && plan.recompute_layers > 1) {
         plan.recompute_layers--;
@@ -251,44 +264,75 @@ static int reprice(struct search *s, const struct search_choice *choice, struct 
     return 0;
 }
 
-static double objective_value(const struct prediction *p, enum search_objective objective)
+static double objective_value(const struct prediction *p, const struct search_options *options)
 {
-    return objective == OBJECTIVE_MEMORY ? p->peak_bytes : p->step_time_s;
+    return options->objective == OBJECTIVE_MEMORY && !options->pareto ? p->peak_bytes : p->step_time_s;
 }
 
-static void insert_prediction(struct search_result *ret, const struct prediction *p, const struct search_options *options)
+static void insert_prediction(struct search_result *ret, const struct prediction *p, const struct search_options *options, int room)
 {
     int at = ret->n;
     while (at > 0) {
-        double mine = objective_value(p, options->objective), other = objective_value(&ret->plans[at - 1], options->objective);
+        double mine = objective_value(p, options), other = objective_value(&ret->plans[at - 1], options);
         if (mine > other || (mine >= other && (p->step_time_s > ret->plans[at - 1].step_time_s ||
                                                (p->step_time_s >= ret->plans[at - 1].step_time_s && plan_compare(&p->plan, &ret->plans[at - 1].plan) >= 0))))
             break;
         at--;
     }
-    if (at >= options->top)
+    if (at >= room)
         return;
-    int last = ret->n < options->top ? ret->n : options->top - 1;
+    int last = ret->n < room ? ret->n : room - 1;
     memmove(&ret->plans[at + 1], &ret->plans[at], (size_t)(last - at) * sizeof *ret->plans);
     ret->plans[at] = *p;
     ret->n = last + 1;
+}
+
+/* Of n, in place, at most `most`: the ends and what lies evenly between. */
+static int thin(void *items, size_t size, int n, int most)
+{
+    char *at = items;
+    if (n <= most)
+        return n;
+    for (int i = 0; i < most; i++)
+        memmove(at + (size_t)i * size, at + (size_t)(most > 1 ? (int64_t)i * (n - 1) / (most - 1) : 0) * size, size);
+    return most;
+}
+
+/* The engine's prices move some behind others: those go, and the rest is thinned. */
+static void keep_front(struct search_result *ret, int top)
+{
+    int kept = 0;
+    for (int i = 0; i < ret->n; i++) {
+        if (kept > 0 && ret->plans[i].peak_bytes >= ret->plans[kept - 1].peak_bytes)
+            continue;
+        if (kept != i)
+            ret->plans[kept] = ret->plans[i];
+        kept++;
+    }
+    ret->n = thin(ret->plans, sizeof *ret->plans, kept, top);
 }
 
 static int price_leaders(struct search *s, struct search_result *ret, struct err *err)
 {
     struct arena arena = {0};
     struct prediction *p = malloc(sizeof *p);
-    int result = p ? 0 : err_add(err, "out of memory");
+    int result = p ? 0 : err_add(err, "out of memory"), room = answer_room(s);
+    if (s->options->pareto && s->leaders.n > 1) {
+        qsort(s->leaders.item, (size_t)s->leaders.n, sizeof *s->leaders.item, compare_time);
+        s->leaders.n = thin(s->leaders.item, sizeof *s->leaders.item, s->leaders.n, s->n_leaders);
+    }
     for (int i = 0; i < s->leaders.n && result == 0; i++) {
         const struct search_choice *choice = &s->leaders.item[i];
-        bool full = ret->n == s->options->top && s->options->objective != OBJECTIVE_MEMORY;
+        bool full = ret->n == room && !search_weighs_memory(s->options);
         if (full && choice->time_s * (1 - estimate_margin) > ret->plans[ret->n - 1].step_time_s)
             break;
         result = reprice(s, choice, &arena, p, err);
         ret->repriced++;
         if (result == 0 && p->fits)
-            insert_prediction(ret, p, s->options);
+            insert_prediction(ret, p, s->options, room);
     }
+    if (s->options->pareto)
+        keep_front(ret, s->options->top);
     if (result == 0 && ret->n == 0 && s->has_nearest) {
         ret->has_nearest = true;
         result = reprice(s, &s->nearest, &arena, &ret->nearest, err);
@@ -333,7 +377,7 @@ int search_run(const struct question *question, const struct search_options *opt
     if (search_units(question, options, &s.units, &s.n_units, &s.counts, err) < 0)
         return -1;
     s.workers = calloc((size_t)s.threads, sizeof *s.workers);
-    ret->plans = calloc((size_t)options->top + 1, sizeof *ret->plans);
+    ret->plans = calloc((size_t)answer_room(&s) + 1, sizeof *ret->plans);
     if (!s.workers || !ret->plans)
         abort();
     for (int t = 0; t < s.threads; t++) {

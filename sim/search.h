@@ -32,6 +32,8 @@ struct search_options {
     enum search_objective objective;
     int top, threads;
     bool exhaustive;       /* no bounds; same answer */
+    bool pareto;           /* instead of the best: those that no other beats in both time and memory, fastest first;
+                              more than top are thinned out evenly, both ends kept */
 };
 
 /* Why plans were left out, beside the rules of cost/plan.h. */
@@ -56,6 +58,8 @@ struct search_result {
 void search_defaults(struct search_options *options);
 /* "tp=8,pp=4,recompute=full"; all problems at once. */
 int search_parse_fix(const char *text, struct search_fix *ret, struct err *err);
+/* Does memory decide, not only whether it fits? */
+bool search_weighs_memory(const struct search_options *options);
 int search_run(const struct question *question, const struct search_options *options, struct search_result *ret, struct err *err);
 void search_release(struct search_result *result);
 

@@ -18,7 +18,7 @@ static bool fits_with(const struct question *question, const struct search_optio
     struct search_result r;
     struct err err = {0};
     o.top = 1;
-    o.exhaustive = false;
+    o.exhaustive = o.pareto = false;
     bool found = search_run(question, &o, &r, &err) == 0 && r.n > 0;
     if (found)
         *ret = r.plans[0];

@@ -85,6 +85,9 @@ int search_choice_compare(const struct search_choice *a, const struct search_cho
 void search_choice_plan(const struct question *question, const struct search_options *options, const struct search_choice *choice,
                         const struct layer_prices *prices, struct plan *ret);
 void search_count_rejected(struct search_counts *counts, int reason, const struct search_choice *choice);
+/* Keeps the list free of choices that another beats in both time and memory (the first by
+ * search_choice_compare of two equals): the same set in whatever order they come. */
+void choice_list_push_front(struct choice_list *list, const struct search_choice *choice);
 void choice_list_push(struct choice_list *list, const struct search_choice *choice);
 
 #endif

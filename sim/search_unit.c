@@ -24,6 +24,26 @@ void choice_list_push(struct choice_list *list, const struct search_choice *choi
     list->item[list->n++] = *choice;
 }
 
+static bool beats(const struct search_choice *a, const struct search_choice *b)
+{
+    if (a->time_s > b->time_s || a->bytes > b->bytes)
+        return false;
+    return a->time_s < b->time_s || a->bytes < b->bytes || search_choice_compare(a, b, OBJECTIVE_TIME) <= 0;
+}
+
+void choice_list_push_front(struct choice_list *list, const struct search_choice *choice)
+{
+    for (int i = 0; i < list->n; i++)
+        if (beats(&list->item[i], choice))
+            return;
+    int kept = 0;
+    for (int i = 0; i < list->n; i++)
+        if (!beats(choice, &list->item[i]))
+            list->item[kept++] = list->item[i];
+    list->n = kept;
+    choice_list_push(list, choice);
+}
+
 void search_count_rejected(struct search_counts *counts, int reason, const struct search_choice *choice)
 {
     counts->candidates++;
@@ -294,6 +314,10 @@ static void consider(struct search_worker *w, struct search_choice *choice, stru
     }
     w->counts.candidates++;
     w->counts.feasible++;
+    if (w->options->pareto) {
+        choice_list_push_front(&w->found, choice);
+        return;
+    }
     if (best->time_s < 0 || search_choice_compare(choice, best, w->options->objective) < 0)
         *best = *choice;
 }
@@ -337,7 +361,7 @@ static bool run_schedule(struct search_worker *w, struct search_choice *choice, 
         choice->time_s = pipeline_estimate(w, &w->chunking, choice->schedule) + w->chunking.step_s[p->zero];
         choice->bytes = memory_estimate(w, choice->schedule);
         consider(w, choice, best);
-        if (choice->bytes <= w->question->memory_limit_bytes && w->options->objective != OBJECTIVE_MEMORY)
+        if (choice->bytes <= w->question->memory_limit_bytes && !search_weighs_memory(w->options))
             return i == 0; /* a later stage moves more */
     }
     return false;

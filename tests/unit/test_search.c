@@ -274,6 +274,41 @@ static void test_fix_without_layout(void)
     search_release(&r);
 }
 
+/* The front holds nothing that another of it, or any plan of the other searches, beats in both time and memory. */
+static void test_pareto(void)
+{
+    struct search_options o, three, fastest, least;
+    struct search_result r, x;
+    struct err err = {0};
+    load("hwprofiles/models/llama-3.1-8b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 2}");
+    search_defaults(&o);
+    o.base.global_batch = 64;
+    o.base.seq_len = 4096;
+    fastest = least = o;
+    fastest.top = least.top = 1;
+    least.objective = OBJECTIVE_MEMORY;
+    o.pareto = true;
+    three = o;
+    three.threads = 3;
+    same_answer(&o, &three);
+    three.exhaustive = true;
+    same_answer(&o, &three);
+    CHECK_INT(search_run(&in.question, &o, &r, &err), 0);
+    CHECK_INT(r.n, 10);
+    for (int i = 1; i < r.n; i++) {
+        CHECK(r.plans[i].step_time_s >= r.plans[i - 1].step_time_s);
+        CHECK(r.plans[i].peak_bytes < r.plans[i - 1].peak_bytes);
+    }
+    CHECK_INT(search_run(&in.question, &fastest, &x, &err), 0);
+    CHECK(r.plans[0].step_time_s <= x.plans[0].step_time_s * (1 + 1e-9));
+    search_release(&x);
+    CHECK_INT(search_run(&in.question, &least, &x, &err), 0);
+    CHECK(r.plans[r.n - 1].peak_bytes <= x.plans[0].peak_bytes * (1 + 1e-9));
+    search_release(&x);
+    search_release(&r);
+    CHECK_STR(err.text, "");
+}
+
 int main(void)
 {
     test_split();
@@ -283,6 +318,7 @@ int main(void)
     test_answer_holds();
     test_threads_and_bounds();
     test_nothing_fits();
+    test_pareto();
     test_published_plans();
     profile_close(in.profile);
     return test_report();
