@@ -195,7 +195,7 @@ int cmd_explain(int argc, char **argv)
             return EXIT_ANSWERED;
         if (!a.plan) {
             err_add(&err, "--plan FILE is needed");
-        } else if ((!a.chart || chart_check_path(a.chart, &err) == 0) && (!a.memory_chart || chart_check_path(a.memory_chart, &err) == 0)) {
+        } else if (inputs_check_stdin(&a.in, a.plan, a.versus, &err) == 0 && (!a.chart || chart_check_path(a.chart, &err) == 0) && (!a.memory_chart || chart_check_path(a.memory_chart, &err) == 0)) {
             code = run(&a, &in, &p[0], &err);
             inputs_release(&in);
         }

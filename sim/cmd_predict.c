@@ -136,7 +136,7 @@ int cmd_predict(int argc, char **argv)
         return EXIT_USAGE;
     }
     const char *pictures[] = {a.chart, a.memory_chart, a.gantt};
-    int code = EXIT_ANSWERED;
+    int code = inputs_check_stdin(&a.in, a.plan, NULL, &err) < 0 ? EXIT_USAGE : EXIT_ANSWERED;
     for (int i = 0; i < 3; i++)
         if (pictures[i] && chart_check_path(pictures[i], &err) < 0)
             code = EXIT_USAGE;

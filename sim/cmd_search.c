@@ -33,7 +33,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"seq", OPT_INT, &a->seq, 1, 1e8, NULL, "N", "tokens per sequence (default: min(max_position_embeddings, 4096))"},
         {"precision", OPT_CHOICE, &a->precision, 0, 0, precision_names, "P", "number format of the linear layers (default bf16)"},
         {"optimizer", OPT_CHOICE, &a->optimizer, 0, 0, optimizer_names, "O", "default adamw"},
-        {"objective", OPT_CHOICE, &a->objective, 0, 0, objective_names, "O", "what to rank by (default time)"},
+        {"objective", OPT_CHOICE, &a->objective, 0, 0, objective_names, "O", "what to rank by (default time; cost has the same order: all accelerators are paid for)"},
         {"fix", OPT_STRING, &a->fix, 0, 0, NULL, "LIST", "fields to leave alone: tp=8,pp=4,recompute=selective,..."},
         {"schedules", OPT_STRING, &a->schedules, 0, 0, NULL, "LIST", "schedules to try: 1f1b,interleaved,... (default all; plansim compare lists them)"},
         {"max-memory", OPT_STRING, &a->in.max_memory, 0, 0, NULL, "X", "limit per accelerator: 0.9 or 72GiB (default: 0.94 of its memory)"},
@@ -207,6 +207,8 @@ static int run(const struct arguments *a, struct inputs *in, struct err *err)
         return code;
     if (fill_options(a, in, &options, err) < 0)
         return EXIT_USAGE;
+    if (a->objective == OBJECTIVE_COST && in->cluster.price_per_accelerator_hour <= 0)
+        err_add(&in->warnings, "the cluster has no price_per_accelerator_hour: --objective cost ranks by time, which is the same order");
     inputs_print("search", "warning: ", &in->warnings);
     if (search_run(&in->question, &options, &result, err) < 0) {
         search_release(&result);
@@ -215,6 +217,22 @@ static int run(const struct arguments *a, struct inputs *in, struct err *err)
     code = answer(a, in, &options, &result, err);
     search_release(&result);
     return code;
+}
+
+/* Each result needs a file of its own. */
+static int check_outputs(const struct arguments *a, struct err *err)
+{
+    const struct {
+        const char *option, *path;
+    } outputs[] = {{"--out", a->out}, {"--chart", a->chart}, {"--memory-chart", a->memory_chart}};
+    int result = 0;
+    if (a->out && strcmp(a->out, "-") == 0)
+        result = err_add(err, "--out cannot be '-': standard output carries the table (the plan is in --format json)");
+    for (int i = 0; i < 3; i++)
+        for (int j = i + 1; j < 3; j++)
+            if (outputs[i].path && outputs[j].path && strcmp(outputs[i].path, outputs[j].path) == 0)
+                result = err_add(err, "%s and %s name the same file '%s'", outputs[i].option, outputs[j].option, outputs[i].path);
+    return result;
 }
 
 int cmd_search(int argc, char **argv)
@@ -227,7 +245,7 @@ int cmd_search(int argc, char **argv)
     if (parse(&a, argc, argv, &help, &err) == 0) {
         if (help)
             return EXIT_ANSWERED;
-        if ((!a.chart || chart_check_path(a.chart, &err) == 0) && (!a.memory_chart || chart_check_path(a.memory_chart, &err) == 0)) {
+        if (check_outputs(&a, &err) == 0 && (!a.chart || chart_check_path(a.chart, &err) == 0) && (!a.memory_chart || chart_check_path(a.memory_chart, &err) == 0)) {
             code = run(&a, &in, &err);
             inputs_release(&in);
         }

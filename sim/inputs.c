@@ -30,6 +30,19 @@ static int memory_limit(const struct cluster *cluster, const char *text, double 
     return 0;
 }
 
+int inputs_check_stdin(const struct input_options *options, const char *plan, const char *other, struct err *err)
+{
+    const char *const paths[] = {options->model, options->cluster, plan, other};
+    int n = 0;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        n += paths[i] && strcmp(paths[i], "-") == 0;
+    if (n > 1)
+        return err_add(err, "only one file can be '-': standard input holds one");
+    if (options->profile && strcmp(options->profile, "-") == 0)
+        return err_add(err, "--profile cannot be '-': a database is not read from standard input");
+    return 0;
+}
+
 int inputs_load(struct inputs *ret, const struct input_options *options, int *ret_code, struct err *err)
 {
     memset(ret, 0, sizeof *ret);
@@ -38,7 +51,7 @@ int inputs_load(struct inputs *ret, const struct input_options *options, int *re
         err_add(err, "--model FILE is needed (a Hugging Face config.json)");
     if (!options->cluster)
         err_add(err, "--cluster FILE is needed (hw.json)");
-    if (!options->model || !options->cluster)
+    if (!options->model || !options->cluster || inputs_check_stdin(options, NULL, NULL, err) < 0)
         return -1;
     *ret_code = EXIT_INPUT;
     if (profile_open(NULL, &ret->profile, err) < 0)

@@ -26,6 +26,10 @@ struct inputs {
     struct err warnings;
 };
 
+/* Standard input can be one file only: counts the "-" among the options' paths and
+ * two plans (NULL = none), and refuses a profile from there. */
+int inputs_check_stdin(const struct input_options *options, const char *plan, const char *other, struct err *err);
+
 /* 0 or -1; release in both cases. *ret_code: the exit code that fits the problem. */
 int inputs_load(struct inputs *ret, const struct input_options *options, int *ret_code, struct err *err);
 /* Makes a stack's parameters part of the question (once per name). */

@@ -91,11 +91,15 @@ static void fill_time(const struct stages *stages, const struct pipeline *pipeli
         p->time_s[TIME_PP] += p->time_s[TIME_BUBBLE];
         p->time_s[TIME_BUBBLE] = 0;
     }
+    if (p->time_s[TIME_PP] < 0) { /* rounding */
+        p->time_s[TIME_COMPUTE] += p->time_s[TIME_PP];
+        p->time_s[TIME_PP] = 0;
+    }
     p->time_s[TIME_DP] += worst.dp_exposed_s;
     p->time_s[TIME_OPTIMIZER] = worst.optimizer_s;
     p->time_s[TIME_OTHER] = stack->step_overhead_s + micro_batches * plan->vp * stack->micro_batch_overhead_s;
     p->step_time_s = pipeline->makespan_s + worst.dp_exposed_s + worst.optimizer_s + p->time_s[TIME_OTHER];
-    p->bubble_fraction = 1 - busy_all / (plan->pp * pipeline->makespan_s);
+    p->bubble_fraction = fmax(0, 1 - busy_all / (plan->pp * pipeline->makespan_s));
 }
 
 static void fill_rates(const struct question *q, struct prediction *p)

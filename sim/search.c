@@ -315,6 +315,7 @@ static void keep_front(struct search_result *ret, int top)
 static int price_leaders(struct search *s, struct search_result *ret, struct err *err)
 {
     struct arena arena = {0};
+    struct err failed = {0};
     struct prediction *p = malloc(sizeof *p);
     int result = p ? 0 : err_add(err, "out of memory"), room = answer_room(s);
     if (s->options->pareto && s->leaders.n > 1) {
@@ -326,11 +327,13 @@ static int price_leaders(struct search *s, struct search_result *ret, struct err
         bool full = ret->n == room && !search_weighs_memory(s->options);
         if (full && choice->time_s * (1 - estimate_margin) > ret->plans[ret->n - 1].step_time_s)
             break;
-        result = reprice(s, choice, &arena, p, err);
+        int priced = reprice(s, choice, &arena, p, failed.count == 0 ? &failed : NULL);
         ret->repriced++;
-        if (result == 0 && p->fits)
+        if (priced == 0 && p->fits)
             insert_prediction(ret, p, s->options, room);
     }
+    if (ret->n == 0 && failed.count > 0) /* a plan without a price is only left out, unless there is no other */
+        result = err_append(err, &failed);
     if (s->options->pareto)
         keep_front(ret, s->options->top);
     if (result == 0 && ret->n == 0 && s->has_nearest) {

@@ -81,7 +81,10 @@ const char *prediction_bound(const struct prediction *p)
     for (int i = TIME_RECOMPUTE; i < TIME_PARTS; i++)
         if (p->time_s[i] > p->time_s[most])
             most = i;
-    return p->time_s[most] > 0.1 * p->step_time_s ? words[most] : words[TIME_COMPUTE];
+    double share = p->time_s[most] / p->step_time_s;
+    if (p->bubble_fraction > 0.1 && p->bubble_fraction > share && p->time_s[TIME_BUBBLE] < 0.5 * p->bubble_fraction * p->step_time_s)
+        return "uneven stages"; /* the busiest rank, whose time this is, waits little; the others wait for it */
+    return share > 0.1 ? words[most] : words[TIME_COMPUTE];
 }
 
 static void print_time(FILE *out, const struct prediction *p)

@@ -43,6 +43,15 @@ expect 3 "$plansim" search --model none.json --cluster "$cluster"
 stdout_is_empty
 expect 3 "$plansim" search --model "$model" --cluster none.json
 stdout_is_empty
+refused 2 "only one file can be '-'" "$plansim" search --model - --cluster - </dev/null
+refused 2 "only one file can be '-'" "$plansim" predict --model "$model" --cluster - --plan - </dev/null
+refused 2 "only one file can be '-'" "$plansim" explain --model "$model" --cluster "$cluster" --plan - --versus - </dev/null
+refused 2 'not read from standard input' "$plansim" search --model "$model" --cluster "$cluster" --profile - </dev/null
+refused 2 "cannot be '-'" "$plansim" search --model "$model" --cluster "$cluster" --out -
+refused 2 'name the same file' "$plansim" search --model "$model" --cluster "$cluster" --chart same.svg --memory-chart same.svg
+refused 2 'name the same file' "$plansim" search --model "$model" --cluster "$cluster" --out same.svg --chart same.svg
+refused 2 'tp is there twice' "$plansim" search --model "$model" --cluster "$cluster" --fix tp=8,tp=4
+refused 2 'nearest: 2 or 4' "$plansim" search --model "$model" --cluster "$cluster" --seq 4096 --gbs 128 --fix tp=3
 printf '{"tp": 3, "dp": 64, "pp": 1, "global_batch": 1024, "seq_len": 4096}' >bad.json
 expect 3 "$plansim" predict --model "$model" --cluster "$cluster" --plan bad.json
 stdout_is_empty

@@ -309,6 +309,33 @@ static void test_pareto(void)
     CHECK_STR(err.text, "");
 }
 
+/* However many micro-batches: no part of the time is negative, and all add up. */
+static void test_large_batches(void)
+{
+    struct search_options o;
+    struct search_result r;
+    struct err err = {0};
+    load("hwprofiles/models/llama-3.1-8b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 2}");
+    search_defaults(&o);
+    o.base.seq_len = 4096;
+    for (int64_t batch = 1 << 20; batch <= 1000000000; batch *= 31) {
+        o.base.global_batch = batch;
+        CHECK_INT(search_run(&in.question, &o, &r, &err), 0);
+        CHECK(r.n > 0);
+        for (int i = 0; i < r.n; i++) {
+            double sum = 0;
+            for (int part = 0; part < TIME_PARTS; part++) {
+                CHECK(r.plans[i].time_s[part] >= 0);
+                sum += r.plans[i].time_s[part];
+            }
+            CHECK_DOUBLE(sum, r.plans[i].step_time_s, 1e-9);
+            CHECK(r.plans[i].bubble_fraction >= 0 && r.plans[i].bubble_fraction < 1);
+        }
+        search_release(&r);
+    }
+    CHECK_STR(err.text, "");
+}
+
 int main(void)
 {
     test_split();
@@ -319,6 +346,7 @@ int main(void)
     test_threads_and_bounds();
     test_nothing_fits();
     test_pareto();
+    test_large_batches();
     test_published_plans();
     profile_close(in.profile);
     return test_report();
