@@ -1,7 +1,14 @@
 /* Bytes of one rank. The formulas and their sources are in the header; checked
- * against published peaks in tests/golden (SimuMax B200 runs: allocated bytes).
- * Left out: offload, precision-aware optimizer moments. */
+ * against published peaks in tests/golden (SimuMax B200 runs and Megatron-LM's own
+ * tests: allocated bytes).
+ *
+ * Bytes per logit at the end of forward (cross_entropy), read off Megatron-LM's tests
+ * (3 layers, vocabulary 50,304: the logits are half of the peak), which hold to 0.5 %:
+ * unfused 2 + 4 (16-bit logits, fp32 copy worked on in place), fused 2 + 4 + 4,
+ * in place 2. Sliced losses keep a few slices: 1/16 of an fp32 copy and its gradient. */
 #include "cost/memory.h"
+
+#include <math.h>
 
 const char *const memory_part_names[] = {"weights",       "gradients", "optimizer",     "activations", "logits", "temporary",
                                          "communication", "context",   "fragmentation", NULL};
@@ -14,12 +21,21 @@ double memory_weight_bytes(const struct plan *plan)
 double memory_optimizer_bytes(const struct plan *plan)
 {
     double master = plan->precision == PRECISION_FP32 ? 0 : 4;
-    return master + (plan->optimizer == OPTIMIZER_ADAMW ? 8 : 4);
+    return master + (plan->optimizer == OPTIMIZER_ADAMW ? 2 * plan->moment_bytes : 4);
 }
 
 double memory_gradient_bytes(const struct plan *plan, const struct stack *stack)
 {
-    return plan->grad_bytes > 0 ? plan->grad_bytes : stack->main_grad_bytes;
+    if (plan->grad_bytes > 0)
+        return plan->grad_bytes;
+    return plan->precision == PRECISION_FP16 && !stack->sharded_per_layer ? 2 : stack->main_grad_bytes;
+}
+
+static double logit_bytes(const struct plan *plan, const struct stack *stack)
+{
+    static const double bytes[] = {
+        [CROSS_ENTROPY_UNFUSED] = 6, [CROSS_ENTROPY_FUSED] = 10, [CROSS_ENTROPY_IN_PLACE] = 2, [CROSS_ENTROPY_CHUNKED] = 0.5};
+    return plan->cross_entropy == CROSS_ENTROPY_STACK ? 4 * stack->cross_entropy_copies : bytes[plan->cross_entropy];
 }
 
 /* States of `params` parameters whose copies are shared by `ways` ranks. */
@@ -27,7 +43,7 @@ static void replicated_states(const struct plan *plan, const struct stack *stack
 {
     bytes[MEMORY_WEIGHTS] += params * memory_weight_bytes(plan) / (plan->zero >= 3 ? ways : 1);
     bytes[MEMORY_GRADIENTS] += params * memory_gradient_bytes(plan, stack) / (plan->zero >= 2 ? ways : 1);
-    bytes[MEMORY_OPTIMIZER] += params * memory_optimizer_bytes(plan) / (plan->zero >= 1 ? ways : 1);
+    bytes[MEMORY_OPTIMIZER] += params * memory_optimizer_bytes(plan) * (1 - plan->optimizer_offload) / (plan->zero >= 1 ? ways : 1);
 }
 
 /* FSDP: fp32 shard, its gradient, two moments; zero 2 (no resharding after forward)
@@ -37,7 +53,7 @@ static void sharded_states(const struct plan *plan, double params, double ways, 
     double shard = params / (plan->zero >= 1 ? ways : 1);
     bytes[MEMORY_WEIGHTS] += 4 * shard;
     bytes[MEMORY_GRADIENTS] += 4 * shard;
-    bytes[MEMORY_OPTIMIZER] += (plan->optimizer == OPTIMIZER_ADAMW ? 8 : 4) * shard;
+    bytes[MEMORY_OPTIMIZER] += (plan->optimizer == OPTIMIZER_ADAMW ? 2 * plan->moment_bytes : 4) * (1 - plan->optimizer_offload) * shard;
     if (plan->zero <= 2 && plan->precision != PRECISION_FP32)
         bytes[MEMORY_WEIGHTS] += 2 * params;
 }
@@ -58,8 +74,9 @@ double memory_rank(const struct plan *plan, const struct stack *stack, const str
     if (plan->zero >= 3) /* two gathered layers and one layer's gradients, and the gathered embedding or head */
         bytes[MEMORY_TEMPORARY] += load->largest_layer_params * (2 * memory_weight_bytes(plan) + 4) + load->edge_params * memory_weight_bytes(plan);
     bytes[MEMORY_ACTIVATIONS] = load->kept_bytes;
-    bytes[MEMORY_TEMPORARY] += load->working_bytes + load->p2p_bytes;
-    bytes[MEMORY_LOGITS] = load->logits * 4 * stack->cross_entropy_copies;
+    /* the logits are gone when the last layer's backward needs its temporaries */
+    bytes[MEMORY_LOGITS] = load->logits * logit_bytes(plan, stack) * (stack->gathered_logits ? plan->tp : 1);
+    bytes[MEMORY_TEMPORARY] += fmax(0, load->working_bytes - bytes[MEMORY_LOGITS]) + load->p2p_bytes + stack->workspace_bytes + accelerator->gemm_workspace_bytes;
     bytes[MEMORY_COMMUNICATION] = load->communicators * stack->communicator_bytes;
     bytes[MEMORY_CONTEXT] = accelerator->context_bytes;
     bytes[MEMORY_FRAGMENTATION] = stack->fragmentation * memory_allocated(bytes);

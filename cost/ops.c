@@ -223,9 +223,18 @@ void builder_keep(struct builder *b, double bytes, double selective_bytes)
     b->price->kept_selective_bytes += selective_bytes;
 }
 
+bool builder_repeats(const struct builder *b, enum recompute_module module)
+{
+    uint32_t chosen = b->context->plan->recompute_modules;
+    if (chosen)
+        return chosen >> module & 1;
+    return b->repeats_cheap && (module == MODULE_LAYERNORM || module == MODULE_MOE_ACT || module == MODULE_MLA_UP_PROJ);
+}
+
 void ops_norm(struct builder *b, const char *name, double width)
 {
-    builder_pointwise(b, name, b->tokens_rank * width * 2 * b->bytes, b->tokens_rank * width * 3 * b->bytes, 1);
+    double passes = b->context->stack->norm_passes, bytes = passes * b->tokens_rank * width * b->bytes;
+    builder_pointwise(b, name, 2 * bytes, 3 * bytes, passes);
 }
 
 void ops_price_layer(const struct ops_context *context, int kind, struct layer_price *ret)
@@ -237,15 +246,17 @@ void ops_price_layer(const struct ops_context *context, int kind, struct layer_p
     for (int i = 0; i < model->norms_per_layer; i++) {
         double before = b.device_s[PHASE_F], output = b.tokens_rank * hidden * b.input_bytes;
         ops_norm(&b, "norm", hidden);
-        builder_keep(&b, stored + output, b.repeats_cheap || context->stack->sharded_per_layer ? stored : stored + output);
-        ret->selective_s += b.repeats_cheap ? b.device_s[PHASE_F] - before : 0;
+        double eager = b.tokens_rank * hidden * context->stack->norm_kept_bytes, mask = context->plan->dropout ? b.tokens_rank * hidden : 0;
+        bool repeats = builder_repeats(&b, MODULE_LAYERNORM);
+        builder_keep(&b, stored + output + eager + mask, repeats || context->stack->sharded_per_layer ? stored + mask : stored + output + eager + mask);
+        ret->selective_s += repeats ? b.device_s[PHASE_F] - before : 0;
     }
     ops_attention(&b, kind);
     builder_pointwise(&b, "residual", 3 * stored, 2 * stored, 1);
     if (model->kinds[kind].moe)
         ops_moe(&b, kind);
     else
-        ops_mlp(&b, (double)model->kinds[kind].ffn);
+        ops_mlp(&b, (double)model->kinds[kind].ffn, MODULE_MLP);
     builder_pointwise(&b, "residual", 3 * stored, 2 * stored, 1);
     builder_finish(&b);
     if (context->stack->sharded_per_layer) /* per-op activation checkpointing keeps the layer's input */

@@ -48,9 +48,12 @@ void builder_tp_leave(struct builder *builder, double width, struct linear_times
 void builder_ep(struct builder *builder, const char *name, enum phase phase, double seconds, double bytes);
 
 void ops_attention(struct builder *builder, int kind);
-void ops_mlp(struct builder *builder, double ffn);
+/* module: what recomputing the whole of it is called, mlp or shared_experts. */
+void ops_mlp(struct builder *builder, double ffn, enum recompute_module module);
 void ops_moe(struct builder *builder, int kind);
 void ops_norm(struct builder *builder, const char *name, double width);
+/* Whether selective recompute repeats the module: those that the plan names, else norms, activations and latent up-projections. */
+bool builder_repeats(const struct builder *builder, enum recompute_module module);
 /* Kept from F to B: without and with selective recompute. */
 void builder_keep(struct builder *builder, double bytes, double selective_bytes);
 

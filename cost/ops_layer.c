@@ -91,9 +91,12 @@ static void unfused_core(struct builder *b, const struct attention_shape *s)
     backward /= b->context->stack->attention_speed;
     builder_op(b, "attention core", OP_ATTENTION, PHASE_F, forward, flop, 0, 4);
     builder_op(b, "attention core", OP_ATTENTION, PHASE_B, backward, 2 * flop, 0, 7);
-    builder_keep(b, 5 * scores, 0);
-    b->price->selective_s += forward;
-    b->price->working_bytes = fmax(b->price->working_bytes, 5 * scores);
+    /* softmax's output; with dropout its mask and its output too (Korthikanti et al. 2022: 5 bytes) */
+    double kept = (b->context->plan->dropout ? 5 : 2) * scores;
+    bool repeats = !b->context->plan->recompute_modules || builder_repeats(b, MODULE_CORE_ATTN);
+    builder_keep(b, kept, repeats ? 0 : kept);
+    b->price->selective_s += repeats ? forward : 0;
+    b->price->working_bytes = fmax(b->price->working_bytes, 4 * scores); /* gradients of the softmax's output and input */
 }
 
 /* Ring attention runs one kernel per block of keys, half of each block masked on
@@ -135,6 +138,8 @@ static void attention_core(struct builder *b, const struct widths *w, int kind)
     }
     context_parallel(b, w, forward, backward);
     double copy = b->input_bytes < b->bytes ? b->tokens * w->out * b->input_bytes : 0; /* beside the one that flash needs */
+    if (plan->micro_batch > 1 && !b->context->stack->sharded_per_layer) /* flash has the batch outside, Megatron's linears the sequence */
+        copy = t * w->out;
     builder_keep(b, t * w->out + lse + copy, t * w->out + lse + copy);
 }
 
@@ -156,7 +161,9 @@ static struct linear_times latent_projections(struct builder *b, const struct wi
     builder_linear(b, "kv down", b->rate, b->tokens_rank, kv_lora + rope, hidden);
     ops_norm(b, "kv norm", kv_lora);
     kv = builder_linear(b, "kv up", b->rate, b->tokens, kv_up, kv_lora);
-    builder_pointwise(b, "rotary, concatenation", 3 * t * (w->q + w->k), 3 * t * (w->q + w->k), 4);
+    /* fused: the rotary part of q in place; k from its latent part and the shared rotary one */
+    double rotary_bytes = t * w->heads * (2 * rope + (double)(m->qk_nope + m->head_dim));
+    builder_pointwise(b, "rotary, concatenation", rotary_bytes, rotary_bytes, 2);
     double latents = b->tokens_rank * (q_lora + kv_lora) * (b->bytes + b->input_bytes);
     builder_keep(b, latents, latents);
     for (int i = 0; i < PHASES; i++)
@@ -176,8 +183,9 @@ void ops_attention(struct builder *b, int kind)
         double before = b->device_s[PHASE_F];
         column = latent_projections(b, &w);
         enter = (double)(m->q_lora + m->kv_lora);
-        builder_keep(b, t * (w.q + w.k + w.v), b->repeats_cheap ? 0 : t * (w.q + w.k + w.v));
-        if (b->repeats_cheap)
+        bool repeats = builder_repeats(b, MODULE_MLA_UP_PROJ);
+        builder_keep(b, t * (w.q + w.k + w.v), repeats ? 0 : t * (w.q + w.k + w.v));
+        if (repeats)
             b->price->selective_s += (b->device_s[PHASE_F] - before) * 0.8; /* all but the down-projections */
     } else {
         double gate = m->attention_gate ? w.q : 0;
@@ -205,38 +213,42 @@ static double gate_bytes(const struct builder *b)
     return b->context->plan->precision == PRECISION_FP8_BLOCK ? 1 : b->bytes;
 }
 
-void ops_mlp(struct builder *b, double ffn)
+void ops_mlp(struct builder *b, double ffn, enum recompute_module module)
 {
     const struct model *m = b->context->model;
     bool sharded = b->context->stack->sharded_per_layer;
     double hidden = (double)m->hidden, inner = ffn / b->context->plan->tp, t = b->tokens * b->bytes, gates = m->gated ? 2 : 1;
+    double start = b->device_s[PHASE_F];
     struct linear_times column = builder_linear(b, m->gated ? "gate, up" : "up", b->rate, b->tokens, gates * inner, hidden);
     builder_tp_enter(b, hidden, column);
     double before = b->device_s[PHASE_F];
     builder_pointwise(b, "activation", (gates + 1) * inner * t, (2 * gates + 1) * inner * t, m->gated && b->context->stack->pointwise > 1.5 ? 2 : 1);
-    b->price->selective_s += b->repeats_cheap ? b->device_s[PHASE_F] - before : 0;
+    bool whole = builder_repeats(b, module), cheap = b->repeats_cheap && !b->context->plan->recompute_modules;
+    b->price->selective_s += whole ? b->device_s[PHASE_F] - start : cheap ? b->device_s[PHASE_F] - before : 0;
     struct linear_times row = builder_linear(b, "down", b->rate, b->tokens, hidden, inner);
     builder_tp_leave(b, hidden, row);
     double output = inner * b->tokens * b->input_bytes, kept = gates * inner * t + output;
     double sharded_kept = gates * 0.5 * inner * t + b->tokens_rank * hidden * b->bytes;
-    builder_keep(b, kept, sharded ? sharded_kept : b->repeats_cheap ? gates * inner * b->tokens * gate_bytes(b) : kept);
+    builder_keep(b, kept, whole ? 0 : sharded ? sharded_kept : cheap ? gates * inner * b->tokens * gate_bytes(b) : kept);
     b->price->working_bytes = fmax(b->price->working_bytes, (gates + 1) * inner * t);
     if (sharded)
         b->price->selective_s += column.s[PHASE_F] / 2 + kernel_pointwise_s(b->accelerator, (gates + 1) * inner * t + 20 * b->tokens_rank * hidden);
 }
 
-/* Grouped GEMMs of the local experts: F, dgrad, wgrad. */
+/* Grouped GEMMs of the local experts: F, dgrad, wgrad. Transformer Engine launches one GEMM per expert from a loop in
+ * C++, some three to a launch of Python's, and with the 8-bit recipes as many quantizations. */
 static void experts(struct builder *b, const char *name, double local, double tokens, double in, double out)
 {
     const struct accelerator *a = b->accelerator;
     double flop = 2 * local * tokens * in * out, speed = b->context->stack->gemm_speed;
     double forward = kernel_grouped_gemm_s(a, b->rate, local, tokens, in, out) / speed;
     double wgrad = a->expert[b->rate].wgrad > 0 ? a->expert[b->rate].wgrad : 1.2;
+    double launches = 2 + 0.3 * local * (precision_is_fp8(b->context->plan->precision) ? 2 : 1);
     if (b->rate == RATE_FP8 || b->rate == RATE_FP4)
         builder_cast(b, local * tokens * in, local * tokens * out);
-    builder_op(b, name, OP_EXPERTS, PHASE_F, forward, flop, 0, 2);
-    builder_op(b, name, OP_EXPERTS, PHASE_B, forward, flop, 0, 2);
-    builder_op(b, name, OP_EXPERTS, PHASE_W, forward * wgrad, flop, 0, 2);
+    builder_op(b, name, OP_EXPERTS, PHASE_F, forward, flop, 0, launches);
+    builder_op(b, name, OP_EXPERTS, PHASE_B, forward, flop, 0, launches);
+    builder_op(b, name, OP_EXPERTS, PHASE_W, forward * wgrad, flop, 0, launches);
 }
 
 /* Dispatch and combine, forward and again backward; dispatch in 8 bit for the fp8
@@ -271,18 +283,19 @@ void ops_moe(struct builder *b, int kind)
     double pairs = tokens * topk, etp = plan->etp, local = (double)m->experts / plan->ep, inner = (double)k->ffn / etp;
     double row = hidden * b->bytes;
     builder_linear(b, "router", RATE_16BIT, tokens, (double)m->experts, hidden);
-    builder_pointwise(b, "top-k", tokens * (double)m->experts * 24, tokens * (double)m->experts * 16, 10);
+    double permute = c->stack->permute;
+    builder_pointwise(b, "top-k", permute * tokens * (double)m->experts * 24, permute * tokens * (double)m->experts * 16, 20);
     bool graphed = b->graphed;
     b->graphed = plan->cuda_graph == CUDA_GRAPH_FULL; /* partial graphs leave out what depends on the routing */
-    builder_pointwise(b, "permute", 2 * (tokens + pairs) * row, 2 * (tokens + pairs) * row, 4);
+    builder_pointwise(b, "permute", permute * 2 * (tokens + pairs) * row, permute * 2 * (tokens + pairs) * row, 6);
     double before = b->device_s[PHASE_F];
     double per_expert = pairs * etp / local;
     experts(b, "experts gate, up", local, per_expert, hidden, gates * inner);
     double activation = b->device_s[PHASE_F];
     builder_pointwise(b, "experts activation", pairs * etp * (gates + 1) * inner * b->bytes, pairs * etp * (2 * gates + 1) * inner * b->bytes, 2);
-    b->price->selective_s += b->repeats_cheap ? b->device_s[PHASE_F] - activation : 0;
+    b->price->selective_s += builder_repeats(b, MODULE_MOE_ACT) ? b->device_s[PHASE_F] - activation : 0;
     experts(b, "experts down", local, per_expert, inner, hidden);
-    builder_pointwise(b, "unpermute", 2 * (tokens + pairs) * row, 2 * (tokens + pairs) * row, 4);
+    builder_pointwise(b, "unpermute", permute * 2 * (tokens + pairs) * row, permute * 2 * (tokens + pairs) * row, 6);
     dispatch(b, tokens, hidden, (b->device_s[PHASE_F] - before) / 2);
     b->graphed = graphed;
     if (plan->etp > 1) {
@@ -292,10 +305,15 @@ void ops_moe(struct builder *b, int kind)
         b->price->tp_s[PHASE_B] += t;
     }
     if (k->shared_ffn > 0)
-        ops_mlp(b, (double)k->shared_ffn);
+        ops_mlp(b, (double)k->shared_ffn, MODULE_SHARED_EXPERTS);
     double output = pairs * etp * inner * b->input_bytes;
     double kept = pairs * etp * (gates * inner * b->bytes + hidden * b->input_bytes) + tokens * (double)m->experts * 4;
     double cheap = kept - pairs * etp * gates * inner * (b->bytes - gate_bytes(b));
-    builder_keep(b, kept + output, b->repeats_cheap ? cheap : kept + output);
+    if (builder_repeats(b, MODULE_MOE)) {
+        builder_keep(b, kept + output, 0);
+        b->price->selective_s += b->device_s[PHASE_F] - before;
+    } else {
+        builder_keep(b, kept + output, builder_repeats(b, MODULE_MOE_ACT) ? cheap : kept + output);
+    }
     b->price->working_bytes = fmax(b->price->working_bytes, pairs * etp * (gates + 1) * inner * b->bytes + 2 * pairs * row);
 }

@@ -37,8 +37,13 @@ enum moe_dispatcher { DISPATCHER_FLEX, DISPATCHER_ALL_TO_ALL };
 /* Kernels recorded once and replayed without the host: partial = attention, norms and router of a layer (TransformerEngine's
  * graphs), full = the whole iteration. */
 enum cuda_graph { CUDA_GRAPH_NONE, CUDA_GRAPH_PARTIAL, CUDA_GRAPH_FULL };
-/* Where embedding and head live: first and last stage, or spread over all ranks of the pipeline (arXiv:2411.05288). */
-enum vocab_parallel { VOCAB_EDGES, VOCAB_PIPELINE };
+/* Where embedding and head live: first and last stage, or spread over all ranks of the pipeline (arXiv:2411.05288, whose
+ * algorithm 1 holds two more micro-batches in flight, algorithm 2 one, an interlaced pipeline half as many again). */
+enum vocab_parallel { VOCAB_EDGES, VOCAB_PIPELINE, VOCAB_PIPELINE_2, VOCAB_INTERLACED };
+/* How the loss treats the logits, which sets what a logit takes at the peak (memory.h): unfused = a 16-bit and one fp32 copy
+ * worked on in place, fused = one more fp32 copy (Megatron-core's "native" fusion), in-place = the gradient takes the logits'
+ * own place (TransformerEngine's), chunked = head and loss in slices, logits never whole (Liger, torch.compile of both). */
+enum cross_entropy { CROSS_ENTROPY_STACK, CROSS_ENTROPY_UNFUSED, CROSS_ENTROPY_FUSED, CROSS_ENTROPY_IN_PLACE, CROSS_ENTROPY_CHUNKED };
 /* What selective recompute repeats (Megatron-core's --recompute-modules): bits of plan.recompute_modules. */
 enum recompute_module { MODULE_CORE_ATTN, MODULE_LAYERNORM, MODULE_MLP, MODULE_MOE, MODULE_MOE_ACT, MODULE_MLA_UP_PROJ, MODULE_SHARED_EXPERTS,
                         RECOMPUTE_MODULES };
@@ -49,7 +54,8 @@ extern const char *const optimizer_names[];        /* "adamw", "sgd", NULL */
 extern const char *const attention_names[];        /* "flash", "unfused", NULL */
 extern const char *const moe_dispatcher_names[];   /* "flex", "alltoall", NULL */
 extern const char *const cuda_graph_names[];       /* "none", "partial", "full", NULL */
-extern const char *const vocab_parallel_names[];   /* "edges", "pipeline", NULL */
+extern const char *const vocab_parallel_names[];   /* "edges", "pipeline", "pipeline-2", "interlaced", NULL */
+extern const char *const cross_entropy_names[];    /* "stack", "unfused", "fused", "in-place", "chunked", NULL */
 extern const char *const recompute_module_names[]; /* "core_attn", "layernorm", ... NULL */
 extern const char *const axis_names[];             /* "tp", "cp", "ep", "dp", "pp", NULL */
 
@@ -73,6 +79,8 @@ struct plan {
     uint32_t recompute_modules; /* with selective: bits of enum recompute_module; 0 = the stack's own choice */
     enum cuda_graph cuda_graph;
     enum vocab_parallel vocab_parallel;
+    enum cross_entropy cross_entropy; /* stack = as the stack does */
+    bool dropout;               /* masks of hidden and attention dropout are kept (GPT-2 and GPT-3 recipes) */
     int dp_shard;               /* ranks that share one copy of what zero shards (HSDP); 0 = all of dp x cp */
     double optimizer_offload;   /* share of the optimizer's states and steps on the host, 0..1 */
     double moment_bytes;        /* of each AdamW moment: 4, or 2 (precision-aware optimizers) */

@@ -24,7 +24,8 @@ static const char *const fields[] = {
     "tp", "sequence_parallel", "cp", "context_parallel", "pp", "vp", "dp", "ep", "etp", "zero", "micro_batch",
     "global_batch", "seq_len", "schedule", "schedule_group", "recompute", "recompute_layers", "precision", "optimizer",
     "grad_dtype", "attention", "moe_dispatcher", "layers_per_stage", "overlap", "rank_order", "stack",
-    "recompute_modules", "cuda_graph", "vocab_parallel", "dp_shard", "optimizer_offload", "optimizer_state_dtype", NULL,
+    "recompute_modules", "cuda_graph", "vocab_parallel", "dp_shard", "optimizer_offload", "optimizer_state_dtype",
+    "cross_entropy", "dropout", NULL,
 };
 /* clang-format on */
 static const char *const overlap_fields[] = {"dp_grad", "dp_param", "tp", "ep", "p2p", NULL};

@@ -33,14 +33,17 @@ static int read_modules(struct json_at at, struct plan *plan, struct err *err)
 
 int plan_read_options(struct json_at at, struct plan *plan, struct err *err)
 {
-    int graph = (int)plan->cuda_graph, vocab = (int)plan->vocab_parallel, state = -1, bad = read_modules(at, plan, err) < 0;
+    int graph = (int)plan->cuda_graph, vocab = (int)plan->vocab_parallel, loss = (int)plan->cross_entropy, state = -1, bad = read_modules(at, plan, err) < 0;
     bad |= json_read_enum(at, "cuda_graph", cuda_graph_names, &graph, err) < 0;
     bad |= json_read_enum(at, "vocab_parallel", vocab_parallel_names, &vocab, err) < 0;
+    bad |= json_read_enum(at, "cross_entropy", cross_entropy_names, &loss, err) < 0;
+    bad |= json_read_bool(at, "dropout", &plan->dropout, err) < 0;
     bad |= json_read_enum(at, "optimizer_state_dtype", state_names, &state, err) < 0;
     bad |= json_read_int32(at, "dp_shard", 0, 1 << 24, &plan->dp_shard, err) < 0;
     bad |= json_read_double(at, "optimizer_offload", 0, 1, &plan->optimizer_offload, err) < 0;
     plan->cuda_graph = (enum cuda_graph)graph;
     plan->vocab_parallel = (enum vocab_parallel)vocab;
+    plan->cross_entropy = (enum cross_entropy)loss;
     plan->moment_bytes = state >= 0 ? state_bytes[state] : plan->moment_bytes;
     if (!bad && plan->dp_shard > 0 && (int64_t)plan->dp * plan->cp % plan->dp_shard != 0)
         return err_add(err, "file '%s': field 'dp_shard' is %d, which does not divide dp x cp = %lld", at.file, plan->dp_shard,
@@ -60,6 +63,8 @@ void plan_put_options(struct json *object, const struct plan *plan)
     }
     json_put_string(object, "cuda_graph", cuda_graph_names[plan->cuda_graph]);
     json_put_string(object, "vocab_parallel", vocab_parallel_names[plan->vocab_parallel]);
+    json_put_string(object, "cross_entropy", cross_entropy_names[plan->cross_entropy]);
+    json_put_bool(object, "dropout", plan->dropout);
     json_put_int(object, "dp_shard", plan->dp_shard);
     json_put_number(object, "optimizer_offload", plan->optimizer_offload);
     const char *state = NULL;

@@ -114,6 +114,7 @@ struct accelerator {
     int sm_count;
     int default_per_node;
     double sustained;              /* training speed / burst speed of long GEMMs (power cap), e.g. 0.85 */
+    double sustained_low;          /* the same for 8- and 4-bit GEMMs; 0 = sustained */
     double mem_eff;                /* share of hbm_bytes_per_s that pointwise kernels reach */
     double kernel_latency_s;       /* device-side floor of one kernel */
     struct gemm_form gemm[RATES];
@@ -123,6 +124,7 @@ struct accelerator {
     struct expert_form expert[RATES];
     double fp8_cast;               /* extra time of fp8 linears for casts and transposes, as bytes factor; 0 = included in gemm form */
     double context_bytes;          /* CUDA context */
+    double gemm_workspace_bytes;   /* of the GEMM library, from the framework's allocator */
     char default_link[48];         /* e.g. "nvlink4" */
     double nic_bytes_per_s;        /* usual NIC rate per accelerator */
     enum provenance provenance;    /* the weakest of what was used */
@@ -133,6 +135,8 @@ struct stack {
     char name[32];
     double host_launch_s;        /* host time per kernel launch (eager); CUDA graphs ~0 */
     double pointwise;            /* bytes moved by norms, activations, residuals, rotary relative to one fused pass each */
+    double norm_passes;          /* a norm's passes over memory: 1 fused, 5 in eager fp32 */
+    double permute;              /* bytes moved by routing, permutation and its inverse / one pass each */
     double attention_speed;      /* achieved / flash kernel table */
     double gemm_speed;           /* achieved / GEMM table (layout, heuristics) */
     double collective_speed;     /* achieved / measured curves of collectives, inside and between nodes */
@@ -144,7 +148,10 @@ struct stack {
     double communicator_bytes;   /* per NCCL communicator */
     bool fused_cross_entropy;
     bool sharded_per_layer;      /* FSDP: gathers and shards per layer (zero 3 semantics) */
-    double cross_entropy_copies; /* s*b*V/tp buffers of 4 bytes alive at once */
+    double cross_entropy_copies; /* buffers of 4 bytes per logit alive at once */
+    bool gathered_logits;        /* every tensor-parallel rank has all of the vocabulary's logits */
+    double norm_kept_bytes;      /* per element, of an unfused norm beside its 16-bit input and output */
+    double workspace_bytes;      /* the framework's own: masks, random states, buffers of the libraries */
     enum provenance provenance;
 };
 

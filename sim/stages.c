@@ -124,6 +124,15 @@ static int recomputed_layers(const struct plan *plan, int layers)
     return plan->recompute_layers < 0 || plan->recompute_layers > layers ? layers : plan->recompute_layers;
 }
 
+/* Embedding or head, or a part of it. */
+static void add_edge(const struct stages *s, struct stage_price *stage, const struct layer_price *p, double part, double params)
+{
+    double largest = stage->largest_layer_params;
+    add_layers(s, stage, p, part, 0, params, 0);
+    stage->largest_layer_params = largest;
+    stage->edge_params += part * params;
+}
+
 static void fill_stage(const struct stages *s, int index, int first_layer, int layers, struct stage_price *stage)
 {
     const struct model *model = s->question->model;
@@ -142,19 +151,13 @@ static void fill_stage(const struct stages *s, int index, int first_layer, int l
         add_layers(s, stage, &prices->kind[kind], n, again, shard.dense, shard.expert);
     }
     double all = plan->recompute == RECOMPUTE_FULL && plan->recompute_layers < 0 ? 1 : 0;
-    if (index == 0) {
-        double params = ops_shard_embedding(model, plan);
-        double largest = stage->largest_layer_params;
-        add_layers(s, stage, &prices->embedding, 1, 0, params, 0);
-        stage->largest_layer_params = largest;
-        stage->edge_params += params;
-    }
+    bool spread = plan->vocab_parallel != VOCAB_EDGES && plan->pp > 1; /* each rank has its part, beside its first chunk */
+    double part = spread ? 1.0 / plan->pp : 1;
+    if (spread ? index < plan->pp : index == 0)
+        add_edge(s, stage, &prices->embedding, part, ops_shard_embedding(model, plan));
+    if (spread ? index < plan->pp : index == s->n - 1)
+        add_edge(s, stage, &prices->head, part, model->tied && s->n == 1 ? (double)model->hidden : ops_shard_head(model, plan));
     if (index == s->n - 1) {
-        double params = model->tied && s->n == 1 ? (double)model->hidden : ops_shard_head(model, plan);
-        double largest = stage->largest_layer_params;
-        add_layers(s, stage, &prices->head, 1, 0, params, 0);
-        stage->largest_layer_params = largest;
-        stage->edge_params += params;
         if (model->mtp_modules > 0) {
             struct layer_shard shard;
             ops_shard_layer(model, plan, model->kind_of_layer[model->layers - 1], &shard);
@@ -227,7 +230,7 @@ void stages_fill(struct stages *ret, const struct question *question, const stru
     int layer = 0;
     for (int i = 0; i < ret->n; i++) {
         int layers = plan_chunk_layers(plan, model, i);
-        if (i > 1 && i < ret->n - 1 && same_kinds(ret, layer - stage[i - 1].layers, layer, layers, stage[i - 1].layers)) {
+        if (i > 1 && i < ret->n - 1 && (plan->vocab_parallel == VOCAB_EDGES || i != plan->pp) && same_kinds(ret, layer - stage[i - 1].layers, layer, layers, stage[i - 1].layers)) {
             stage[i] = stage[i - 1];
             stage[i].same = true;
         } else {
@@ -346,11 +349,15 @@ double stages_rank_memory(const struct stages *s, int rank, const struct stage_p
     bool has_head = stages_rank_of(plan, s->n - 1) == rank || (plan->schedule == SCHEDULE_DUALPIPE && rank == 0);
     if (plan->overlap.ep) /* the overlapped slot holds one more micro-batch of a chunk */
         kept_bytes += sum->kept_bytes / plan->vp;
+    if (plan->pp > 1)
+        kept_bytes += plan->vocab_parallel == VOCAB_PIPELINE ? 2 * sum->kept_bytes : plan->vocab_parallel == VOCAB_PIPELINE_2 ? sum->kept_bytes :
+                      plan->vocab_parallel == VOCAB_INTERLACED ? 0.5 * kept_bytes : 0;
     struct rank_load load = {.dense_params = sum->dense_params, .expert_params = sum->expert_params,
                              .largest_layer_params = sum->largest_layer_params, .edge_params = sum->edge_params, .dp_ways = s->dp_ways,
                              .expert_dp_ways = s->expert_dp_ways, .kept_bytes = kept_bytes, .working_bytes = sum->working_bytes,
                              .p2p_bytes = plan->pp > 1 ? 2 * s->places->p2p_bytes : 0, .communicators = s->places->communicators, .copies = 1};
-    if (has_head)
-        load.logits = (double)plan->micro_batch * (double)plan->seq_len / plan->cp * ops_vocab_per_rank(model, plan) * (1 + (double)model->mtp_modules);
+    bool spread = plan->vocab_parallel != VOCAB_EDGES && plan->pp > 1;
+    if (has_head || spread)
+        load.logits = (spread ? 1.0 / plan->pp : 1) * (double)plan->micro_batch * (double)plan->seq_len / plan->cp * ops_vocab_per_rank(model, plan) * (1 + (double)model->mtp_modules);
     return memory_rank(plan, s->prices->stack, &s->question->cluster->accelerator, &load, ret_bytes);
 }

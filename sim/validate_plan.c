@@ -53,12 +53,12 @@ static const struct stack_words {
     const char *theirs, *ours;
     int zero;
     bool sequence_parallel; /* with tp > 1 */
-    bool selective;         /* recompute when not stated */
+    bool serial_gradients;  /* data-parallel traffic not hidden unless stated */
 } stacks[] = {
     {"megatron", "megatron", 1, true, false},
     {"megatron-zb", "megatron-zb", 0, false, false},
     {"megatron-deepspeed", "megatron-deepspeed", 0, false, false},
-    {"aleph-alpha-scaling", "aleph-alpha-scaling", 1, false, false},
+    {"aleph-alpha-scaling", "aleph-alpha-scaling", 1, false, true},
     {"internevo", "internevo", 1, false, false},
     {"megascale", "megatron", 1, true, false},
     {"colossalai", "megatron", 1, false, false},
@@ -86,8 +86,12 @@ static bool before_flash(const struct run *run)
 const char *run_stack_name(const struct run *run)
 {
     const char *name = stack_words(run)->ours;
-    if (strcmp(name, "megatron") == 0 && before_flash(run))
-        return "megatron-2022";
+    if (strcmp(name, "megatron") == 0 && *run->date)
+        return strcmp(run->date, "2022") < 0 ? "megatron-2021" : before_flash(run) ? "megatron-2022" : strcmp(run->date, "2025-07") < 0 ? "megatron-2024" : name;
+    if (strcmp(name, "aleph-alpha-scaling") == 0 && !says(run->kernels, "RMS kernel"))
+        return "aleph-alpha-eager";
+    if (strcmp(name, "megatron-zb") == 0 && strcmp(run->date, "2024-06") >= 0)
+        return "megatron-zb-flash";
     if (strcmp(name, "fsdp1") == 0 && says(run->kernels, "triton"))
         return "fsdp1-triton";
     if (strcmp(name, "torchtitan") == 0 && !says(run->kernels, "compile"))
@@ -152,7 +156,7 @@ static void set_recompute(const struct run *run, struct run_plan *ret)
     struct plan *p = &ret->plan;
     const char *colon = strchr(run->recompute, ':');
     if (!*run->recompute) {
-        p->recompute = stack_words(run)->selective ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
+        p->recompute = RECOMPUTE_NONE;
         note(ret->assumed, "recompute %s", recompute_names[p->recompute]);
     } else if (begins(run->recompute, "full")) {
         p->recompute = RECOMPUTE_FULL;
@@ -181,14 +185,16 @@ static void set_schedule(const struct run *run, struct run_plan *ret)
     if (p->schedule == SCHEDULE_ZB_V || p->schedule == SCHEDULE_V_HALF || p->schedule == SCHEDULE_V_MIN || p->schedule == SCHEDULE_DUALPIPE_V)
         p->vp = 2;
     if (says(run->schedule, ", vocab-") || says(run->schedule, ", interlaced"))
-        p->vocab_parallel = VOCAB_PIPELINE;
+        p->vocab_parallel = says(run->schedule, "vocab-2") ? VOCAB_PIPELINE_2 : says(run->schedule, "interlaced") ? VOCAB_INTERLACED : VOCAB_PIPELINE;
 }
 
 static void set_overlap(const struct run *run, const struct model *model, struct run_plan *ret)
 {
     struct plan *p = &ret->plan;
     const char *text = run->overlap;
-    bool none = begins(text, "none");
+    bool none = begins(text, "none") || (!*text && stack_words(run)->serial_gradients);
+    if (!*text && p->dp * p->cp > 1)
+        note(ret->assumed, "gradient traffic %s", none ? "not hidden" : "hidden");
     p->overlap.dp_grad = p->overlap.dp_param = !none;
     bool dense_only = says(text, "in llama recipes") && model->experts > 0;
     p->overlap.tp = p->tp > 1 && !dense_only &&
@@ -230,13 +236,30 @@ static void set_attention(const struct run *run, struct run_plan *ret)
 {
     bool flash = says(run->kernels, "flash") && !says(run->kernels, "no flash");
     bool unfused = says(run->kernels, "no flash") || strcmp(run->kernels, "torch") == 0 || strcmp(run->kernels, "fused") == 0;
-    bool early = before_flash(run) && strcmp(run_stack_name(run), "megatron-2022") == 0;
+    bool early = before_flash(run) && strncmp(run_stack_name(run), "megatron-202", 12) == 0;
+    bool fork = strcmp(run->stack, "megatron-zb") == 0 && strcmp(run->date, "2024-06") < 0; /* the fork of 2023 */
     if (flash)
         return;
-    if (unfused || early || strcmp(run->stack, "megatron-zb") == 0)
+    if (unfused || early || fork)
         ret->plan.attention = ATTENTION_UNFUSED;
     if (!unfused && ret->plan.attention == ATTENTION_UNFUSED)
         note(ret->assumed, "attention unfused");
+}
+
+/* Megatron-LM's default of 0.1 stands in the GPT-3-like sweeps of its forks: activations kept per micro-batch there are
+ * 34 bytes per element, and 5 per score without flash attention, as with dropout (Korthikanti et al. 2022, equation 2). */
+static void set_dropout(const struct run *run, struct run_plan *ret)
+{
+    ret->plan.dropout = strcmp(run->stack, "megatron-zb") == 0 || (before_flash(run) && strcmp(stack_words(run)->ours, "megatron") == 0);
+}
+
+/* Liger's kernels take head and loss together, in slices. */
+static void set_loss(const struct run *run, struct run_plan *ret)
+{
+    if (says(run->kernels, "liger"))
+        ret->plan.cross_entropy = CROSS_ENTROPY_CHUNKED;
+    else if (says(run->kernels, "cross-entropy fusion"))
+        ret->plan.cross_entropy = CROSS_ENTROPY_FUSED;
 }
 
 static void set_sharding(const struct run *run, struct run_plan *ret)
@@ -357,6 +380,8 @@ void run_plan_of(const struct run *run, const struct model *model, struct run_pl
     set_graphs(run, ret);
     set_offload(run, ret);
     set_attention(run, ret);
+    set_dropout(run, ret);
+    set_loss(run, ret);
     set_nodes(run, ret);
     set_network(run, ret);
     if (run_layout(run, model, &ret->plan, ret->assumed, ret->reason) < 0 && !*ret->reason)
@@ -365,7 +390,7 @@ void run_plan_of(const struct run *run, const struct model *model, struct run_pl
 
 const char *run_memory_counter(const struct run *run)
 {
-    if (says(run->mem_kind, "alloc") || says(run->mem_kind, "torch peak"))
+    if (says(run->mem_kind, "alloc") || says(run->mem_kind, "torch peak") || says(run->mem_kind, "peak, reported"))
         return "allocated";
     if (says(run->mem_kind, "reserved"))
         return "reserved";
