@@ -1,0 +1,35 @@
+#!/bin/sh
+# planexec check over a table of plans. Usage: plans.sh PLANEXEC SOURCE_ROOT [TABLE [WORD]]; WORD: only lines that contain it.
+planexec=$1
+root=$2
+table=${3:-$root/tests/exec/plans.txt}
+word=${4:-}
+command -v mpirun >/dev/null 2>&1 || exit 77
+scratch=$(mktemp -d) || exit 4
+trap 'rm -rf "$scratch"' EXIT
+export OPENBLAS_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl=self,vader
+export ASAN_OPTIONS=detect_leaks=0 # MPI's own; tests/exec/test_autograd.c counts ours
+passed=0 failed=0
+while read -r ranks model plan; do
+    case $ranks in '' | '#'*) continue ;; esac
+    case "$ranks $model $plan" in *"$word"*) ;; *) continue ;; esac
+    balanced=
+    case $model in !*) balanced=--balanced model=${model#!} ;; esac
+    base='"micro_batch":2,"global_batch":16,"seq_len":32,"precision":"fp32"'
+    case $plan in *'"zero"'*) ;; *) base=$base',"zero":0' ;; esac
+    case $plan in *'"schedule"'*) ;; *) base=$base',"schedule":"1f1b"' ;; esac
+    echo "{$base,$plan}" >"$scratch/plan.json"
+    if timeout 120 mpirun -np "$ranks" "$planexec" check --model "$root/tests/exec/golden/$model-tiny.json" \
+        --plan "$scratch/plan.json" $balanced >"$scratch/out" 2>&1 </dev/null; then
+        passed=$((passed + 1))
+        printf '%s' "$ranks $model: "
+        grep '^passed' "$scratch/out"
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $ranks $model $plan"
+        grep -v '^-*$' "$scratch/out" | tail -n 12
+    fi
+done <"$table"
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
