@@ -336,6 +336,40 @@ static void test_large_batches(void)
     CHECK_STR(err.text, "");
 }
 
+/* A batch too long to simulate is extended: time and activations go on as between two that are simulated. */
+static void test_extended(void)
+{
+    static const int vp_of[SCHEDULES] = {[SCHEDULE_LOOPED_BFS] = 2, [SCHEDULE_INTERLEAVED] = 2, [SCHEDULE_INTERLEAVED_ZB] = 2, [SCHEDULE_ZB_V] = 2,
+                                         [SCHEDULE_ZB_V_AUTO] = 2,  [SCHEDULE_V_HALF] = 2,      [SCHEDULE_V_MIN] = 2,         [SCHEDULE_1F1B_V] = 2,
+                                         [SCHEDULE_DUALPIPE_V] = 2};
+    static const int64_t batch[] = {2000, 4000, 40000};
+    load("hwprofiles/models/llama-3.1-8b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 1, \"accelerators_per_node\": 4}");
+    struct prediction *p = calloc(3, sizeof *p);
+    for (int schedule = 0; p && schedule < SCHEDULES; schedule++) {
+        struct plan plan;
+        plan_defaults(&plan);
+        plan.pp = 4;
+        plan.vp = vp_of[schedule] > 0 ? vp_of[schedule] : 1;
+        plan.schedule = schedule;
+        plan.seq_len = 1024;
+        plan.micro_batch = 1;
+        for (int i = 0; i < 3; i++) {
+            struct err err = {0};
+            plan.global_batch = batch[i];
+            CHECK_INT(predict_plan(&in.question, &plan, &p[i], &err), 0);
+            CHECK_STR(err.text, "");
+        }
+        CHECK_DOUBLE(p[2].step_time_s, p[1].step_time_s + 18 * (p[1].step_time_s - p[0].step_time_s), 1e-6);
+        for (int r = 0; r < plan.pp; r++) {
+            double a[3];
+            for (int i = 0; i < 3; i++)
+                a[i] = p[i].stage[r].bytes[MEMORY_ACTIVATIONS];
+            CHECK_DOUBLE(a[2], a[1] + 18 * (a[1] - a[0]), 1e-9);
+        }
+    }
+    free(p);
+}
+
 int main(void)
 {
     test_split();
@@ -347,6 +381,7 @@ int main(void)
     test_nothing_fits();
     test_pareto();
     test_large_batches();
+    test_extended();
     test_published_plans();
     profile_close(in.profile);
     return test_report();
