@@ -1,9 +1,12 @@
 /* One layout: all its chunkings, schedules, ZeRO stages and recompute choices by
  * closed form.
  *
- * step >= M * mean busy time of the ranks, whatever the schedule: the bound.
+ * step >= M * mean busy time of the ranks, whatever the schedule: the bound (a
+ * schedule with overlapped slots hides expert all-to-all beside compute, or compute
+ * beside all-to-all, and no more).
  * Estimate: M u_max + (T(u_max) - M u_max) * mean/max, T the schedule's closed form
- * for equal stages (schedules.md section 4), u = F+B+W of a rank. */
+ * for equal stages (schedules.md section 4), u = F+B+W of a rank for one micro-batch
+ * (of DualPipe's two modules each sees half of the micro-batches). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,11 +90,19 @@ int search_choice_compare(const struct search_choice *a, const struct search_cho
     return 0;
 }
 
-static double layer_seconds(const struct layer_price *p)
+static double layer_ep_seconds(const struct layer_price *p)
 {
     double t = 0;
     for (int i = 0; i < PHASES; i++)
-        t += p->compute_s[i] + p->tp_s[i] + p->cp_s[i] + p->ep_s[i];
+        t += p->ep_s[i];
+    return t;
+}
+
+static double layer_seconds(const struct layer_price *p)
+{
+    double t = layer_ep_seconds(p);
+    for (int i = 0; i < PHASES; i++)
+        t += p->compute_s[i] + p->tp_s[i] + p->cp_s[i];
     return t;
 }
 
@@ -187,23 +198,45 @@ static double least_bytes(struct search_worker *w)
     return memory_rank(p, w->prices.stack, &w->question->cluster->accelerator, &load, bytes);
 }
 
+/* Can a schedule with overlapped slots run here, and hide expert all-to-all? */
+static bool may_overlap_slots(const struct search_options *options, const struct search_unit *u)
+{
+    if (u->pp == 1 || u->ep == 1 || u->overlap_ep)
+        return false;
+    for (int s = 0; s < SCHEDULES; s++)
+        if (options->schedules & 1u << s && schedule_of(s)->overlaps)
+            return true;
+    return false;
+}
+
 void search_unit_bound(struct search_worker *w, struct search_unit *u)
 {
     const struct model *model = w->question->model;
     unit_plan(w->options, u, &w->plan);
     make_prices(w);
     double total = layer_seconds(&w->prices.embedding) + layer_seconds(&w->prices.head) + (double)model->mtp_modules * layer_seconds(&w->prices.mtp);
-    for (int kind = 0; kind < model->n_kinds; kind++)
+    double total_ep = (double)model->mtp_modules * layer_ep_seconds(&w->prices.mtp);
+    for (int kind = 0; kind < model->n_kinds; kind++) {
         total += layer_seconds(&w->prices.kind[kind]) * (double)model->kinds[kind].layers;
+        total_ep += layer_ep_seconds(&w->prices.kind[kind]) * (double)model->kinds[kind].layers;
+    }
     double micro_batches = (double)(w->options->base.global_batch / u->dp / u->micro_batch);
+    if (may_overlap_slots(w->options, u))
+        total = fmax(total - total_ep, total_ep);
     u->bound_s = total / u->pp * micro_batches * (1 - 1e-9);
     u->hopeless = least_bytes(w) > w->question->memory_limit_bytes;
 }
 
+/* The share of the micro-batches that each of a rank's modules sees. */
+static double module_share(const struct search_worker *w)
+{
+    return schedule_of(w->plan.schedule)->placement == PLACEMENT_BIDIR ? 0.5 : 1;
+}
+
 static void look_at_ranks(struct search_worker *w, struct chunking *c)
 {
-    int pp = w->plan.pp, most_params = 0;
-    double sum = 0;
+    int pp = w->plan.pp, most_params = 0, most_kept = 0;
+    double sum = 0, share = module_share(w);
     c->max_busy_s = -1;
     c->slowest = 0;
     for (int r = 0; r < pp; r++) {
@@ -211,7 +244,7 @@ static void look_at_ranks(struct search_worker *w, struct chunking *c)
             w->sum[r] = w->sum[r - 1];
         else
             stages_sum_rank(&w->stages, r, &w->sum[r]);
-        double busy = w->sum[r].forward_s + w->sum[r].backward_s + w->sum[r].wgrad_s;
+        double busy = (w->sum[r].forward_s + w->sum[r].backward_s + w->sum[r].wgrad_s) * share;
         sum += busy;
         if (busy > c->max_busy_s) {
             c->max_busy_s = busy;
@@ -219,9 +252,11 @@ static void look_at_ranks(struct search_worker *w, struct chunking *c)
         }
         if (w->sum[r].dense_params + w->sum[r].expert_params > w->sum[most_params].dense_params + w->sum[most_params].expert_params)
             most_params = r;
+        if (w->sum[r].kept_bytes > w->sum[most_kept].kept_bytes)
+            most_kept = r;
     }
     c->mean_busy_s = sum / pp;
-    const int wanted[] = {0, pp - 1, 1, pp - 2, most_params};
+    const int wanted[] = {0, pp - 1, 1, pp - 2, most_params, most_kept};
     c->n_probes = 0;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         bool known = wanted[i] < 0 || wanted[i] >= pp;
@@ -248,17 +283,29 @@ static void fill_chunking(struct search_worker *w)
     c->placement = placement;
 }
 
+/* An overlapped slot of the engine (SLOT_COMM): compute of one half beside communication of the other. */
+static double slot_of(const struct stage_price *s, double share)
+{
+    double forward = s->forward_s * share, backward = (s->backward_s + s->wgrad_s) * share;
+    double comm = (s->forward_ep_s + s->backward_ep_s) * share, compute = forward + backward - comm;
+    return fmax(fmax(forward, backward), fmax(compute, comm));
+}
+
 static double pipeline_estimate(const struct search_worker *w, const struct chunking *c, enum plan_schedule schedule)
 {
     const struct plan *p = &w->plan;
     const struct stage_price *s = &w->sum[c->slowest];
-    double micro_batches = (double)plan_micro_batches(p);
+    double micro_batches = (double)plan_micro_batches(p), share = module_share(w);
     if (p->pp == 1)
         return micro_batches * c->max_busy_s;
-    struct schedule_times times = {.forward_s = s->forward_s, .backward_s = s->backward_s, .wgrad_s = s->wgrad_s, .comm_s = w->places.p2p_s};
+    struct schedule_times times = {.forward_s = s->forward_s * share, .backward_s = s->backward_s * share, .wgrad_s = s->wgrad_s * share,
+                                   .slot_s = slot_of(s, share), .comm_s = w->places.p2p_s};
     int counted = micro_batches > 1 << 20 ? 1 << 20 : (int)micro_batches;
-    double ideal = counted * c->max_busy_s, equal = schedule_makespan_s(schedule, p->pp, p->vp, counted, &times, NULL);
-    return micro_batches * c->max_busy_s + fmax(0, equal - ideal) * c->mean_busy_s / c->max_busy_s;
+    double equal = schedule_makespan_s(schedule, p->pp, p->vp, counted, &times, NULL);
+    double busy = counted * c->max_busy_s, idle = equal - busy;
+    if (idle < 0 && schedule_of(schedule)->overlaps) /* what slots hide, in proportion to the micro-batches */
+        return micro_batches / counted * equal;
+    return micro_batches * c->max_busy_s + fmax(0, idle) * c->mean_busy_s / c->max_busy_s;
 }
 
 /* Per ZeRO stage: step work, and memory, which is linear in the bytes in flight (cost/memory.h). */
@@ -292,7 +339,7 @@ static double memory_estimate(struct search_worker *w, enum plan_schedule schedu
     for (int i = 0; i < c->n_probes; i++) {
         int r = c->probe[i];
         double in_flight = p->pp == 1 ? 1 : schedule_in_flight(schedule, p->pp, p->vp, counted, 0, r);
-        double kept = w->sum[r].kept_bytes * in_flight / p->vp;
+        double kept = w->sum[r].kept_bytes * in_flight / p->vp * module_share(w);
         worst = fmax(worst, c->still_bytes[p->zero][i] + kept * c->per_byte[p->zero]);
     }
     return worst;

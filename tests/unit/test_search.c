@@ -370,6 +370,40 @@ static void test_extended(void)
     free(p);
 }
 
+/* A schedule that is hard to estimate must not hide another: no schedule alone gives a faster plan than all together. */
+static void no_schedule_hides(const char *model, const char *hw, int64_t global_batch, int pp)
+{
+    struct search_options o;
+    struct search_result all, alone;
+    struct err err = {0};
+    load(model, hw);
+    search_defaults(&o);
+    o.base.global_batch = global_batch;
+    o.base.seq_len = 4096;
+    o.fix.pp = pp;
+    o.top = 1;
+    CHECK_INT(search_run(&in.question, &o, &all, &err), 0);
+    CHECK_INT(all.n, 1);
+    for (int s = 0; s < SCHEDULES; s++) {
+        o.schedules = 1u << s;
+        CHECK_INT(search_run(&in.question, &o, &alone, &err), 0);
+        if (alone.n > 0 && alone.plans[0].step_time_s < all.plans[0].step_time_s) {
+            printf("%s, pp %d: %s alone %.6g s, all %.6g s\n", model, pp, schedule_names[s], alone.plans[0].step_time_s, all.plans[0].step_time_s);
+            CHECK(false);
+        }
+        search_release(&alone);
+    }
+    search_release(&all);
+}
+
+static void test_no_schedule_hides(void)
+{
+    no_schedule_hides("hwprofiles/models/qwen3-235b-a22b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 16}", 512, 8); /* DualPipeV's overlap */
+    no_schedule_hides("hwprofiles/models/llama-3.1-8b.json", "{\"accelerator\": \"l40s\", \"accelerators_per_node\": 8, \"nodes\": 2}", 64, 8); /* DualPipe's halves */
+    no_schedule_hides("hwprofiles/models/mixtral-8x7b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 4}", 128, 4);
+    no_schedule_hides("hwprofiles/models/llama-3.1-70b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 4}", 32, 8); /* few micro-batches */
+}
+
 int main(void)
 {
     test_split();
@@ -382,6 +416,7 @@ int main(void)
     test_pareto();
     test_large_batches();
     test_extended();
+    test_no_schedule_hides();
     test_published_plans();
     profile_close(in.profile);
     return test_report();
