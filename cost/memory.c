@@ -74,9 +74,13 @@ double memory_rank(const struct plan *plan, const struct stack *stack, const str
     if (plan->zero >= 3) /* two gathered layers and one layer's gradients, and the gathered embedding or head */
         bytes[MEMORY_TEMPORARY] += load->largest_layer_params * (2 * memory_weight_bytes(plan) + 4) + load->edge_params * memory_weight_bytes(plan);
     bytes[MEMORY_ACTIVATIONS] = load->kept_bytes;
-    /* the logits are gone when the last layer's backward needs its temporaries */
+    /* Megatron-LM: the logits are gone when the last layer's backward needs its temporaries; where the training loop holds
+     * them, or the allocator does, both count. */
+    bool held = stack->gathered_logits || stack->sharded_per_layer;
     bytes[MEMORY_LOGITS] = load->logits * logit_bytes(plan, stack) * (stack->gathered_logits ? plan->tp : 1);
-    bytes[MEMORY_TEMPORARY] += fmax(0, load->working_bytes - bytes[MEMORY_LOGITS]) + load->p2p_bytes + stack->workspace_bytes + accelerator->gemm_workspace_bytes;
+    bytes[MEMORY_TEMPORARY] += (held ? load->working_bytes : fmax(0, load->working_bytes - bytes[MEMORY_LOGITS])) + load->p2p_bytes + stack->workspace_bytes + accelerator->gemm_workspace_bytes;
+    double updated = plan->zero >= 1 ? dense / load->dp_ways + expert / load->expert_dp_ways : dense + expert;
+    bytes[MEMORY_TEMPORARY] += updated * (1 - plan->optimizer_offload) * stack->optimizer_temporary_bytes;
     bytes[MEMORY_COMMUNICATION] = load->communicators * stack->communicator_bytes;
     bytes[MEMORY_CONTEXT] = accelerator->context_bytes;
     bytes[MEMORY_FRAGMENTATION] = stack->fragmentation * memory_allocated(bytes);

@@ -246,6 +246,8 @@ void ops_price_layer(const struct ops_context *context, int kind, struct layer_p
     for (int i = 0; i < model->norms_per_layer; i++) {
         double before = b.device_s[PHASE_F], output = b.tokens_rank * hidden * b.input_bytes;
         ops_norm(&b, "norm", hidden);
+        if (context->stack->keeps_gathered)
+            output = b.tokens * hidden * b.input_bytes;
         double eager = b.tokens_rank * hidden * context->stack->norm_kept_bytes, mask = context->plan->dropout ? b.tokens_rank * hidden : 0;
         bool repeats = builder_repeats(&b, MODULE_LAYERNORM);
         builder_keep(&b, stored + output + eager + mask, repeats || context->stack->sharded_per_layer ? stored + mask : stored + output + eager + mask);

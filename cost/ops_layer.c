@@ -92,7 +92,7 @@ static void unfused_core(struct builder *b, const struct attention_shape *s)
     builder_op(b, "attention core", OP_ATTENTION, PHASE_F, forward, flop, 0, 4);
     builder_op(b, "attention core", OP_ATTENTION, PHASE_B, backward, 2 * flop, 0, 7);
     /* softmax's output; with dropout its mask and its output too (Korthikanti et al. 2022: 5 bytes) */
-    double kept = (b->context->plan->dropout ? 5 : 2) * scores;
+    double kept = (b->context->stack->score_kept_bytes + (b->context->plan->dropout ? 3 : 0)) * scores;
     bool repeats = !b->context->plan->recompute_modules || builder_repeats(b, MODULE_CORE_ATTN);
     builder_keep(b, kept, repeats ? 0 : kept);
     b->price->selective_s += repeats ? forward : 0;

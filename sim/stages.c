@@ -347,7 +347,7 @@ double stages_rank_memory(const struct stages *s, int rank, const struct stage_p
     const struct plan *plan = s->plan;
     const struct model *model = s->question->model;
     bool has_head = stages_rank_of(plan, s->n - 1) == rank || (plan->schedule == SCHEDULE_DUALPIPE && rank == 0);
-    if (plan->overlap.ep) /* the overlapped slot holds one more micro-batch of a chunk */
+    if (plan->overlap.ep && plan->pp > 1) /* the overlapped slot holds one more micro-batch of a chunk; without a pipeline one ends as the next begins */
         kept_bytes += sum->kept_bytes / plan->vp;
     if (plan->pp > 1)
         kept_bytes += plan->vocab_parallel == VOCAB_PIPELINE ? 2 * sum->kept_bytes : plan->vocab_parallel == VOCAB_PIPELINE_2 ? sum->kept_bytes :

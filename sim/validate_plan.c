@@ -260,7 +260,23 @@ static void set_loss(const struct run *run, struct run_plan *ret)
         ret->plan.cross_entropy = CROSS_ENTROPY_CHUNKED;
     else if (says(run->kernels, "cross-entropy fusion"))
         ret->plan.cross_entropy = CROSS_ENTROPY_FUSED;
+    else if (strcmp(run->stack, "torchtitan") == 0 && says(run->kernels, "compile") && strcmp(run->date, "2025") >= 0)
+        ret->plan.cross_entropy = CROSS_ENTROPY_IN_PLACE; /* the loss is compiled too */
 }
+
+/* Megatron-Bridge's performance recipes reduce gradients in 16 bit and take TransformerEngine's loss; those of the DeepSeek
+ * family keep AdamW's moments in 16 bit. */
+static void set_bridge(const struct run *run, const struct model *model, struct run_plan *ret)
+{
+    if (!begins(run->group, "bridge") || says(run->precision, "fp32 grad"))
+        return;
+    ret->plan.cross_entropy = CROSS_ENTROPY_IN_PLACE;
+    ret->plan.grad_bytes = 2;
+    if (model->mla)
+        ret->plan.moment_bytes = 2;
+    note(ret->assumed, "16-bit gradients%s", model->mla ? " and moments" : "");
+}
+
 
 static void set_sharding(const struct run *run, struct run_plan *ret)
 {
@@ -382,6 +398,7 @@ void run_plan_of(const struct run *run, const struct model *model, struct run_pl
     set_attention(run, ret);
     set_dropout(run, ret);
     set_loss(run, ret);
+    set_bridge(run, model, ret);
     set_nodes(run, ret);
     set_network(run, ret);
     if (run_layout(run, model, &ret->plan, ret->assumed, ret->reason) < 0 && !*ret->reason)
