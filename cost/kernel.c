@@ -15,6 +15,12 @@ static enum rate usable_rate(const struct accelerator *accelerator, enum rate ra
     return accelerator->peak_flop_per_s[rate] > 0 ? rate : RATE_16BIT;
 }
 
+static double sustained(const struct accelerator *accelerator, enum rate rate)
+{
+    bool low = rate == RATE_FP8 || rate == RATE_FP4;
+    return low && accelerator->sustained_low > 0 ? accelerator->sustained_low : accelerator->sustained;
+}
+
 static double form_time(const struct gemm_form *form, double peak, double m, double n, double k)
 {
     double t = form->t0_s + 2 * (m + form->pad_m) * (n + form->pad_n) * (k + form->pad_k) / (peak * form->eff);
@@ -31,7 +37,7 @@ double kernel_gemm_s(const struct accelerator *accelerator, enum rate rate, doub
     const struct gemm_form *form = &accelerator->gemm[rate];
     if (form->eff <= 0)
         form = &accelerator->gemm[RATE_16BIT];
-    return form_time(form, accelerator->peak_flop_per_s[rate], m, n, k) / accelerator->sustained;
+    return form_time(form, accelerator->peak_flop_per_s[rate], m, n, k) / sustained(accelerator, rate);
 }
 
 /* The form whose head width is nearest on a log scale. */
@@ -77,5 +83,5 @@ double kernel_grouped_gemm_s(const struct accelerator *accelerator, enum rate ra
     if (form->eff <= 0)
         form = &accelerator->expert[RATE_16BIT];
     double flop = 2 * experts * (tokens + form->pad_m) * width_in * width_out;
-    return form->t0_s / 2 + flop / (accelerator->peak_flop_per_s[rate] * form->eff * accelerator->sustained);
+    return form->t0_s / 2 + flop / (accelerator->peak_flop_per_s[rate] * form->eff * sustained(accelerator, rate));
 }

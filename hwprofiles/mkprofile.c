@@ -7,13 +7,18 @@
 #include "cost/base/err.h"
 #include "cost/profile_store.h"
 
-/* Files are named by their last part, so that the result does not depend on where they lie. */
+/* Each file holds a number once; what a later file says stands. */
 static int load_all(int n, char **paths, struct profile_rows *rows, struct err *err)
 {
     int bad = 0;
-    for (int i = 0; i < n; i++)
-        bad |= profile_csv_load(paths[i], rows, err);
-    return bad;
+    for (int i = 0; i < n; i++) {
+        struct profile_rows file = {0};
+        bad |= profile_csv_load(paths[i], &file, err);
+        for (size_t k = 0; bad == 0 && k < file.n; k++)
+            bad |= profile_rows_add(rows, &file.row[k], err);
+        profile_rows_release(&file);
+    }
+    return bad != 0 ? bad : profile_rows_sort(rows, NULL, NULL);
 }
 
 static const char *newest_date(const struct profile_rows *rows)

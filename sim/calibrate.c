@@ -19,10 +19,10 @@ static const struct fitted_field {
 } fitted[] = {
     {SECTION_STACK, "", "gemm_speed", true},        {SECTION_STACK, "", "attention_speed", true},
     {SECTION_STACK, "", "pointwise", true},         {SECTION_STACK, "", "host_launch_s", true},
-    {SECTION_STACK, "", "collective_speed", true},  {SECTION_STACK, "", "overlap_slowdown", false},
+    {SECTION_STACK, "", "collective_speed", true},  {SECTION_STACK, "", "permute", true},
     {SECTION_STACK, "", "step_overhead_s", false},  {SECTION_STACK, "", "micro_batch_overhead_s", false},
     {SECTION_ACCELERATOR, "", "sustained", true},   {SECTION_ACCELERATOR, "", "mem_eff", true},
-    {SECTION_ACCELERATOR, "", "fp8_cast", false},
+    {SECTION_ACCELERATOR, "", "fp8_cast", false},   {SECTION_ACCELERATOR, "", "sustained_low", true},
 };
 
 void calibrate_defaults(struct calibrate_options *ret)
@@ -125,7 +125,7 @@ static void weigh_runs(struct calibration *c)
     for (int i = 0; i < v->table.n; i++) {
         const struct outcome *o = &v->outcome[i];
         bool counts = o->predicted && isfinite(o->error) && o->measured_s > 0 && (!*c->options.trust || strcmp(o->run->trust, c->options.trust) == 0);
-        c->weight[i] = counts;
+        c->weight[i] = !counts ? 0 : !c->options.by_group || strcmp(o->run->trust, "A") == 0 ? 1 : strcmp(o->run->trust, "B") == 0 ? 0.5 : 0.2;
         c->runs += counts;
     }
     for (int i = 0; c->options.by_group && i < v->table.n; i++) {
@@ -331,9 +331,11 @@ int calibrate_rows(const struct calibration *c, const char *date, const char *so
         const struct profile_row *row = stated_row(c->validation->profile, q->section, q->name, q->field->name);
         const char *unit = row ? row->unit : profile_unit_si(q->field->dimension);
         double factor = profile_unit_factor(unit, q->field->dimension);
+        char from[PROFILE_SOURCE_MAX];
+        snprintf(from, sizeof from, "fit over %d runs of %s", q->runs, source);
         struct profile_row out = {.section = q->section, .name = q->name, .key = q->key, .field = q->field->name, .unit = unit,
                                   .value = strtod_rounded(q->value / factor), .low = q->low / factor, .high = q->high / factor,
-                                  .provenance = PROVENANCE_MEASURED, .date = date, .source = source};
+                                  .provenance = PROVENANCE_MEASURED, .date = date, .source = from};
         if (profile_rows_add(rows, &out, err) < 0)
             result = -1;
     }

@@ -30,7 +30,7 @@ struct calibrate_parameter {
 struct calibrate_options {
     double noise;     /* of one run, relative: 0.05 */
     double freedom;   /* sigma / range in x: 0.25 for a user's runs, 0.5 for full tables */
-    bool by_group;    /* groups of many runs count less per run: sqrt(20 / n) */
+    bool by_group;    /* groups of many runs count less per run, sqrt(20 / n); trust B half, C a fifth */
     const char *trust; /* rows whose trust says so alone; "" = all */
     const char *only;  /* "stack", "accelerator", a name, or "" = all */
 };

@@ -138,12 +138,11 @@ static void today(char date[16])
 
 static int write_answer(const struct arguments *a, const struct result *r, struct err *err)
 {
-    char date[16], source[300];
+    char date[16];
     struct profile_rows rows = {0};
     const char *out = a->out ? a->out : a->profile;
     today(date);
-    snprintf(source, sizeof source, "fit over %d runs of %s", r->calibration.runs, a->source ? a->source : a->measured);
-    int code = EXIT_ANSWERED, result = calibrate_rows(&r->calibration, date, source, &rows, err);
+    int code = EXIT_ANSWERED, result = calibrate_rows(&r->calibration, date, a->source ? a->source : a->measured, &rows, err);
     if (result == 0 && a->format == FORMAT_CSV) {
         puts(profile_csv_header);
         for (size_t i = 0; i < rows.n; i++)

@@ -68,12 +68,18 @@ int layout_parse(const char *text, uint16_t counts[PLAN_CHUNKS_MAX])
 
 /* ---- layouts that are not stated ---- */
 
-/* As even as can be, embedding and head counted as a layer: first and last stage give up layers first. */
-static void even_split(int layers, int chunks, uint16_t *counts)
+/* As even as can be, embedding and head counted as a layer: first and last stage give up layers first; the last one all
+ * it has where it also holds MTP modules. */
+static void even_split(const struct model *model, int chunks, uint16_t *counts)
 {
+    int layers = (int)model->layers;
     int most = (layers + chunks - 1) / chunks, surplus = most * chunks - layers;
     for (int i = 0; i < chunks; i++)
         counts[i] = (uint16_t)most;
+    while (model->mtp_modules > 0 && surplus > 0 && counts[chunks - 1] > 0) {
+        counts[chunks - 1]--;
+        surplus--;
+    }
     for (int k = 0; surplus > 0; k = (k + 1) % chunks) {
         int at = k == 0 ? 0 : k == 1 ? chunks - 1 : k - 1;
         if (counts[at] > 0) {
@@ -111,6 +117,21 @@ static void guess_chunks(const struct run *run, const struct model *model, struc
     snprintf(assumed + used, RUN_TEXT_MAX - used, "%svp %d", used ? "; " : "", plan->vp);
 }
 
+/* Layers moved off the last stage by the FLOPs of the head ("Redis" of arXiv:2411.05288). */
+static bool redistribute(const struct run *run, const struct model *model, struct plan *plan)
+{
+    struct model_flops flops;
+    int chunks = plan->pp * plan->vp;
+    if (!strstr(run->schedule, "Redis"))
+        return false;
+    model_count_flops(model, plan->seq_len, &flops);
+    double layer = (flops.forward - flops.head) / (double)model->layers;
+    if (!search_balanced_split((int)model->layers, chunks, 0, flops.head / layer, plan->layers_per_stage))
+        return false;
+    plan->n_layers_per_stage = chunks;
+    return true;
+}
+
 int run_layout(const struct run *run, const struct model *model, struct plan *plan, char *assumed, char *reason)
 {
     if (*run->pp_layout && plan->pp > 1)
@@ -119,9 +140,9 @@ int run_layout(const struct run *run, const struct model *model, struct plan *pl
     int64_t chunks = (int64_t)plan->pp * plan->vp;
     if (chunks > PLAN_CHUNKS_MAX || model->layers > UINT16_MAX || chunks > model->layers + 2)
         return -1;
-    if (model->layers % chunks == 0)
+    if (redistribute(run, model, plan) || model->layers % chunks == 0)
         return 0;
-    even_split((int)model->layers, (int)chunks, plan->layers_per_stage);
+    even_split(model, (int)chunks, plan->layers_per_stage);
     plan->n_layers_per_stage = (int)chunks;
     size_t used = strlen(assumed);
     snprintf(assumed + used, RUN_TEXT_MAX - used, "%slayers %d,%d,...,%d over %d stages", used ? "; " : "", plan->layers_per_stage[0],
