@@ -5,7 +5,7 @@
  * Bytes per logit at the end of forward (cross_entropy), read off Megatron-LM's tests
  * (3 layers, vocabulary 50,304: the logits are half of the peak), which hold to 0.5 %:
  * unfused 2 + 4 (16-bit logits, fp32 copy worked on in place), fused 2 + 4 + 4,
- * in place 2. Sliced losses keep a few slices: 1/16 of an fp32 copy and its gradient. */
+ * in place 2. Sliced losses hold slices no larger than the head's input, which is counted. */
 #include "cost/memory.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ double memory_gradient_bytes(const struct plan *plan, const struct stack *stack)
 static double logit_bytes(const struct plan *plan, const struct stack *stack)
 {
     static const double bytes[] = {
-        [CROSS_ENTROPY_UNFUSED] = 6, [CROSS_ENTROPY_FUSED] = 10, [CROSS_ENTROPY_IN_PLACE] = 2, [CROSS_ENTROPY_CHUNKED] = 0.5};
+        [CROSS_ENTROPY_UNFUSED] = 6, [CROSS_ENTROPY_FUSED] = 10, [CROSS_ENTROPY_IN_PLACE] = 2, [CROSS_ENTROPY_CHUNKED] = 0};
     return plan->cross_entropy == CROSS_ENTROPY_STACK ? 4 * stack->cross_entropy_copies : bytes[plan->cross_entropy];
 }
 
@@ -56,6 +56,8 @@ static void sharded_states(const struct plan *plan, double params, double ways, 
     bytes[MEMORY_OPTIMIZER] += (plan->optimizer == OPTIMIZER_ADAMW ? 2 * plan->moment_bytes : 4) * (1 - plan->optimizer_offload) * shard;
     if (plan->zero <= 2 && plan->precision != PRECISION_FP32)
         bytes[MEMORY_WEIGHTS] += 2 * params;
+    if (plan->zero <= 2 && plan->pp > 1) /* a pipeline reduces gradients once, after its last micro-batch: whole until then */
+        bytes[MEMORY_GRADIENTS] += 4 * params;
 }
 
 double memory_rank(const struct plan *plan, const struct stack *stack, const struct accelerator *accelerator, const struct rank_load *load,

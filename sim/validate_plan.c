@@ -92,6 +92,8 @@ const char *run_stack_name(const struct run *run)
         return "aleph-alpha-eager";
     if (strcmp(name, "megatron-zb") == 0 && strcmp(run->date, "2024-06") >= 0)
         return "megatron-zb-flash";
+    if (strcmp(name, "fsdp2") == 0 && says(run->kernels, "liger"))
+        return "fsdp2-liger";
     if (strcmp(name, "fsdp1") == 0 && says(run->kernels, "triton"))
         return "fsdp1-triton";
     if (strcmp(name, "torchtitan") == 0 && !says(run->kernels, "compile"))
@@ -130,7 +132,10 @@ static int set_sizes(const struct run *run, struct run_plan *ret)
     p->seq_len = run->seq_len;
     if (run->mbs > 0)
         p->micro_batch = (int)run->mbs;
-    else
+    else if (strcmp(run->stack, "torchtitan") == 0 && p->pp > 1 && run->gbs % ((int64_t)p->dp * p->pp) == 0) { /* as many micro-batches as stages */
+        p->micro_batch = (int)(run->gbs / ((int64_t)p->dp * p->pp));
+        note(ret->assumed, "micro-batch %d", p->micro_batch);
+    } else
         note(ret->assumed, "micro-batch 1");
     return 0;
 }
