@@ -94,6 +94,8 @@ int pipeline_run(const struct stages *s, struct arena *arena, struct pipeline *r
         for (int r = 0; r < plan->pp; r++) {
             ret->busy_s[r] = (double)run.rank[r].busy_ps * 1e-12 * scale;
             ret->kept_bytes[r] = (double)run.rank[r].peak_bytes;
+            if (simulated < all) /* GPipe holds more with every micro-batch */
+                ret->kept_bytes[r] += periods * (double)(run.rank[r].peak_bytes - shorter.rank[r].peak_bytes);
         }
     }
     arena_rewind(arena, mark);

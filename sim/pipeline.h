@@ -15,7 +15,7 @@ struct arena;
 struct engine_costs;
 struct err;
 
-enum { PIPELINE_OPS_MAX = 1 << 20 };
+enum { PIPELINE_OPS_MAX = 1 << 16 };
 
 struct pipeline {
     double makespan_s;
