@@ -34,6 +34,9 @@ double kernel_gemm_s(const struct accelerator *accelerator, enum rate rate, doub
     if (m <= 0 || n <= 0 || k <= 0)
         return 0;
     rate = usable_rate(accelerator, rate);
+    double point = accelerator->points ? profile_gemm_point_s(accelerator->points, accelerator->name, rate, (int64_t)m, (int64_t)n, (int64_t)k) : 0;
+    if (point > 0)
+        return point;
     const struct gemm_form *form = &accelerator->gemm[rate];
     if (form->eff <= 0)
         form = &accelerator->gemm[RATE_16BIT];

@@ -107,6 +107,8 @@ struct fabric_profile {
     enum provenance provenance;
 };
 
+struct profile; /* opaque: all layers merged */
+
 struct accelerator {
     char name[48];
     double peak_flop_per_s[RATES]; /* dense tensor peaks; 0 = the accelerator has none */
@@ -123,11 +125,21 @@ struct accelerator {
     double attention_mla_backward;
     struct expert_form expert[RATES];
     double fp8_cast;               /* extra time of fp8 linears for casts and transposes, as bytes factor; 0 = included in gemm form */
+    double calibrated_runs;        /* published runs that the numbers of this accelerator were fitted to; 0 = none */
     double context_bytes;          /* CUDA context */
     double gemm_workspace_bytes;   /* of the GEMM library, from the framework's allocator */
     char default_link[48];         /* e.g. "nvlink4" */
     double nic_bytes_per_s;        /* usual NIC rate per accelerator */
     enum provenance provenance;    /* the weakest of what was used */
+    /* The profile when it holds measured GEMMs of this very accelerator (kernel_point rows: they replace the form
+     * for their shape), else NULL. Must outlive this struct. */
+    const struct profile *points;
+};
+
+/* Situations in which predictions are as good as each other: dense or with experts, one node or more. */
+enum { SPREAD_MOE = 2, SPREAD_NODES = 2 };
+struct factor_range {
+    double low, high; /* measured / predicted: 80 % of runs lie between */
 };
 
 /* A software stack: which ops are fused, what the host costs, what overlaps. */
@@ -144,6 +156,7 @@ struct stack {
     double step_overhead_s;      /* per optimizer step: data, logging, grad-norm syncs */
     double micro_batch_overhead_s; /* per micro-batch and stage */
     double main_grad_bytes;      /* bytes per parameter of accumulated gradients: 4 or 2 */
+    struct factor_range spread[SPREAD_MOE][SPREAD_NODES]; /* [with experts][more than one node] */
     double fragmentation;        /* reserved / allocated - 1 */
     double communicator_bytes;   /* per NCCL communicator */
     bool fused_cross_entropy;
@@ -158,7 +171,6 @@ struct stack {
     enum provenance provenance;
 };
 
-struct profile; /* opaque: all layers merged */
 
 /* path_override NULL = the default one. */
 int profile_open(const char *path_override, struct profile **ret, struct err *err);

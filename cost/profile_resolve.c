@@ -168,6 +168,10 @@ int profile_accelerator(const struct profile *profile, const char *name, struct 
         if (a.attention[i].head_dim == 128 && a.attention[i].provenance > a.provenance)
             a.provenance = a.attention[i].provenance;
     }
+    const struct profile_rows *rows = profile_rows_of(profile);
+    size_t point = profile_rows_seek(rows, SECTION_KERNEL_POINT, name, "");
+    if (point < rows->n && rows->row[point].section == SECTION_KERNEL_POINT && strcmp(rows->row[point].name, name) == 0)
+        a.points = profile;
     if (bad == 0)
         *ret = a;
     return bad;
@@ -304,6 +308,23 @@ int profile_fabric(const struct profile *profile, const char *name, struct fabri
     return 0;
 }
 
+/* A residual of the stack in one situation, else that of any stack, else the stand-in. */
+static double spread_value(const struct lookup *lookup, const char *key, const char *field)
+{
+    const struct profile_row *row = lookup_row(lookup, SECTION_RESIDUAL, key, field, NULL);
+    if (row == NULL)
+        row = profile_rows_find(lookup->rows, SECTION_RESIDUAL, "any", key, field);
+    return row != NULL ? si_value(row) : profile_field_find(SECTION_RESIDUAL, field)->fallback;
+}
+
+static void fill_spread(const struct lookup *lookup, struct stack *stack)
+{
+    static const char *const keys[SPREAD_MOE][SPREAD_NODES] = {{"dense/one-node", "dense/nodes"}, {"moe/one-node", "moe/nodes"}};
+    for (int moe = 0; moe < SPREAD_MOE; moe++)
+        for (int nodes = 0; nodes < SPREAD_NODES; nodes++)
+            stack->spread[moe][nodes] = (struct factor_range){spread_value(lookup, keys[moe][nodes], "low"), spread_value(lookup, keys[moe][nodes], "high")};
+}
+
 int profile_stack(const struct profile *profile, const char *name, struct stack *ret, struct err *err)
 {
     struct lookup lookup;
@@ -312,6 +333,7 @@ int profile_stack(const struct profile *profile, const char *name, struct stack 
         fill(&lookup, SECTION_STACK, "", &stack, &stack.provenance, err) != 0)
         return -1;
     snprintf(stack.name, sizeof(stack.name), "%s", name);
+    fill_spread(&lookup, &stack);
     *ret = stack;
     return 0;
 }

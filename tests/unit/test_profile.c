@@ -9,6 +9,7 @@
 
 #include "cost/base/err.h"
 #include "cost/base/file.h"
+#include "cost/kernel.h"
 #include "cost/profile.h"
 #include "cost/profile_hash.h"
 #include "cost/profile_rows.h"
@@ -348,6 +349,9 @@ static void test_layer(void)
     CHECK(stack.host_launch_s > 0);
     CHECK_DOUBLE(profile_gemm_point_s(profile, "my-gpu", RATE_16BIT, 4096, 8192, 1024), 123e-6, 1e-12);
     CHECK_DOUBLE(profile_gemm_point_s(profile, "my-gpu", RATE_16BIT, 4096, 8192, 1025), 0, 0);
+    CHECK_DOUBLE(kernel_gemm_s(&own, RATE_16BIT, 4096, 8192, 1024), 123e-6, 1e-12); /* the point replaces the form */
+    CHECK(kernel_gemm_s(&own, RATE_16BIT, 4096, 8192, 1025) > 0);
+    CHECK(h100.points == NULL);
     CHECK_INT(err.count, 0);
     profile_close(profile);
 }

@@ -1,0 +1,122 @@
+/* Kernels and collectives: monotone, additive where they must be, and what users
+ * have seen of them. */
+#include "tests/unit/test.h"
+
+#include "cost/base/err.h"
+#include "cost/base/json.h"
+#include "cost/cluster.h"
+#include "cost/collective.h"
+#include "cost/kernel.h"
+#include "cost/plan.h"
+
+static struct profile *profile;
+
+static void load_cluster(const char *text, struct cluster *ret)
+{
+    struct err err = {0};
+    struct json *root = NULL;
+    CHECK_INT(json_parse(text, strlen(text), "hw.json", &root, &err), 0);
+    CHECK_INT(cluster_parse(root, "hw.json", profile, ret, NULL, &err), 0);
+    CHECK_STR(err.text, "");
+    json_free(root);
+}
+
+static struct span span_of(const struct cluster *cluster, int64_t size, int64_t stride)
+{
+    struct rank_group group = {.n_dims = 1, .dim = {{size, stride}}};
+    struct span span;
+    cluster_span(cluster, &group, cluster->accelerators, &span);
+    return span;
+}
+
+/* More work never takes less time, for every accelerator and rate it has. */
+static void test_kernels_monotone(const char *name)
+{
+    struct accelerator a;
+    struct err err = {0};
+    if (!CHECK_INT(profile_accelerator(profile, name, &a, &err), 0))
+        return;
+    for (int rate = 0; rate < RATES; rate++) {
+        for (double m = 128; m <= 65536; m *= 2) {
+            double t = kernel_gemm_s(&a, rate, m, 4096, 4096);
+            CHECK(t > 0 && kernel_gemm_s(&a, rate, 2 * m, 4096, 4096) > t && kernel_gemm_s(&a, rate, m, 4097, 4096) >= t);
+            CHECK(t >= 2 * m * 4096 * 4096 / (a.peak_flop_per_s[rate] > 0 ? a.peak_flop_per_s[rate] : a.peak_flop_per_s[RATE_16BIT]));
+            double g = kernel_grouped_gemm_s(&a, rate, 8, m, 4096, 2048);
+            CHECK(kernel_grouped_gemm_s(&a, rate, 8, 2 * m, 4096, 2048) > g);
+        }
+    }
+    struct attention_shape s = {.batch = 1, .heads = 32, .kv_heads = 8, .queries = 4096, .keys = 4096, .span = 2048.5, .qk_dim = 128, .v_dim = 128};
+    double t = kernel_attention_s(&a, &s);
+    s.batch = 2;
+    CHECK(kernel_attention_s(&a, &s) > t);
+    CHECK_DOUBLE(kernel_gemm_s(&a, RATE_16BIT, 0, 5, 5), 0, 0);
+}
+
+/* The time of each operation grows with the bytes, and a faster network is never slower. */
+static void test_collectives_monotone(void)
+{
+    static struct cluster slow, fast;
+    load_cluster("{\"accelerator\": \"h100-sxm\", \"nodes\": 16, \"inter_node\": {\"fabric\": \"ib-ndr\", \"nic_gbps\": 100}}", &slow);
+    load_cluster("{\"accelerator\": \"h100-sxm\", \"nodes\": 16, \"inter_node\": {\"fabric\": \"ib-ndr\", \"nic_gbps\": 400}}", &fast);
+    const int64_t shapes[][2] = {{2, 1}, {8, 1}, {16, 1}, {128, 1}, {16, 8}, {32, 4}, {2, 64}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct span a = span_of(&slow, shapes[i][0], shapes[i][1]), b = span_of(&fast, shapes[i][0], shapes[i][1]);
+        for (int op = 0; op < COLLECTIVE_OPS; op++) {
+            double before = 0;
+            for (double bytes = 1024; bytes < 1e11; bytes *= 4) {
+                double t = collective_s(&slow, &a, op, bytes);
+                CHECK(t >= before);
+                CHECK(collective_s(&fast, &b, op, bytes) <= t * (1 + 1e-12));
+                before = t;
+            }
+        }
+    }
+    struct span one = span_of(&fast, 1, 1);
+    CHECK_DOUBLE(collective_s(&fast, &one, COLLECTIVE_ALL_REDUCE, 1e9), 0, 0);
+}
+
+/* A user doubles the nodes and the tensor-parallel all-reduce does not change: it stays in a node (P24). */
+static void test_group_stays_in_node(void)
+{
+    static struct cluster four, eight;
+    load_cluster("{\"accelerator\": \"h100-sxm\", \"nodes\": 4}", &four);
+    load_cluster("{\"accelerator\": \"h100-sxm\", \"nodes\": 8}", &eight);
+    struct span a = span_of(&four, 8, 1), b = span_of(&eight, 8, 1);
+    CHECK_DOUBLE(collective_s(&four, &a, COLLECTIVE_ALL_REDUCE, 1e8), collective_s(&eight, &b, COLLECTIVE_ALL_REDUCE, 1e8), 0);
+}
+
+/* One copy per rank or node is never slower than one per expert. */
+static void test_dispatch(void)
+{
+    static struct cluster c;
+    load_cluster("{\"accelerator\": \"h100-sxm\", \"nodes\": 16}", &c);
+    for (int64_t ep = 2; ep <= 128; ep *= 2) {
+        struct span span = span_of(&c, ep, 1);
+        for (int k = 1; k <= 8; k++) {
+            double flex = collective_dispatch_s(&c, &span, 4096, 14336, k, 0);
+            double all = collective_s(&c, &span, COLLECTIVE_ALL_TO_ALL, 4096.0 * 14336 * k);
+            CHECK(flex > 0);
+            if (span.nodes > 1 && k > 1)
+                CHECK(flex <= all);
+            CHECK(collective_dispatch_s(&c, &span, 8192, 14336, k, 0) >= flex);
+        }
+    }
+}
+
+int main(void)
+{
+    struct err err = {0};
+    if (profile_open(NULL, &profile, &err) < 0) {
+        printf("%s\n", err.text);
+        return 1;
+    }
+    static const char *const accelerators[] = {"v100-sxm-32gb", "a100-sxm-80gb", "a100-pcie-80gb", "a800-sxm", "h100-sxm", "h800-sxm", "h200-sxm",
+                                               "l40s", "b200-sxm", "b300", "gb200", "gb300", "mi300x"};
+    for (size_t i = 0; i < sizeof accelerators / sizeof *accelerators; i++)
+        test_kernels_monotone(accelerators[i]);
+    test_collectives_monotone();
+    test_group_stays_in_node();
+    test_dispatch();
+    profile_close(profile);
+    return test_report();
+}
