@@ -308,6 +308,8 @@ void ops_moe(struct builder *b, int kind)
         ops_mlp(b, (double)k->shared_ffn, MODULE_SHARED_EXPERTS);
     double output = pairs * etp * inner * b->input_bytes;
     double kept = pairs * etp * (gates * inner * b->bytes + hidden * b->input_bytes) + tokens * (double)m->experts * 4;
+    if (!m->gated) /* fused gated activations take the routing probability along; others keep their output before it too */
+        output += pairs * etp * inner * b->bytes;
     double cheap = kept - pairs * etp * gates * inner * (b->bytes - gate_bytes(b));
     if (builder_repeats(b, MODULE_MOE)) {
         builder_keep(b, kept + output, 0);

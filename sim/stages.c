@@ -227,6 +227,11 @@ void stages_fill(struct stages *ret, const struct question *question, const stru
     *ret = (struct stages){.question = question, .plan = plan, .prices = prices, .places = places, .stage = stage, .n = plan->pp * plan->vp};
     ret->dp_ways = (double)plan->dp * plan->cp;
     ret->expert_dp_ways = fmax(1, (double)places->expert_dp.ranks);
+    if (plan->dp_shard > 0) { /* several copies of what is sharded */
+        double copies = ret->dp_ways / plan->dp_shard;
+        ret->dp_ways = plan->dp_shard;
+        ret->expert_dp_ways = fmax(1, ret->expert_dp_ways / copies);
+    }
     int layer = 0;
     for (int i = 0; i < ret->n; i++) {
         int layers = plan_chunk_layers(plan, model, i);

@@ -224,6 +224,8 @@ static bool refused(struct row *row)
         why = "offload";
     else if (strstr(test, "fsdp2"))
         why = "FSDP of PyTorch";
+    else if (strstr(test, "release") && !*cell(row, "gpus"))
+        why = "number of accelerators not stated";
     if (why)
         snprintf(row->reason, sizeof row->reason, "%s", why);
     return why != NULL;
