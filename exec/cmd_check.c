@@ -135,13 +135,17 @@ int cmd_check(struct world *world, int argc, char **argv)
     struct trainer trainer, reference;
     bool first = world->rank == 0;
     world_alone(&alone);
-    if (trainer_init(&trainer, &job.model, &job.arch, &job.plan, world, &job.data, &job.device, (uint64_t)a.job.seed, a.balanced, NULL,
-                     &err) < 0 ||
-        (first && trainer_init(&reference, &job.model, &job.arch, &one, &alone, &job.data, &job.device, (uint64_t)a.job.seed, a.balanced,
-                               NULL, &err) < 0)) {
+    struct trainer_parts parts = {&job.model, &job.arch, &job.plan, world, &job.data, &job.device, (uint64_t)a.job.seed, a.balanced};
+    struct trainer_parts alone_parts = parts;
+    alone_parts.plan = &one;
+    alone_parts.world = &alone;
+    if (trainer_init(&trainer, &parts, &err) < 0 || (first && trainer_init(&reference, &alone_parts, &err) < 0)) {
         exec_print(world, "check", "", &err);
         return EXIT_INPUT;
     }
+    trainer_start(&trainer, NULL);
+    if (first)
+        trainer_start(&reference, NULL);
     struct json *steps = json_new_array();
     bool passed = compare(&trainer, first ? &reference : NULL, &a, steps, world->rank);
     answer(&a, &job, steps, passed, world->rank);

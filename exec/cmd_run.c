@@ -5,8 +5,12 @@
 #include "cost/base/err.h"
 #include "cost/base/json.h"
 #include "cost/base/opt.h"
+#include "cost/cluster.h"
+#include "cost/profile.h"
 #include "exec/commands_exec.h"
+#include "exec/device_paced.h"
 #include "exec/measure.h"
+#include "exec/predicted.h"
 #include "exec/trainer.h"
 #include "sim/writers/trace.h"
 
@@ -16,7 +20,8 @@ enum { DEVICE_CPU, DEVICE_CUDA, DEVICE_PACED };
 
 struct arguments {
     struct job_options job;
-    const char *trace;
+    const char *trace, *cluster, *profile;
+    double forward_ms, backward_ms, wgrad_ms;
     int64_t steps, warmup, decay;
     double rate, min_rate, weight_decay, clip;
     bool balanced, help;
@@ -28,7 +33,12 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
     const struct opt table[] = {
         {"model", OPT_STRING, &a->job.model, 0, 0, NULL, "FILE", "config.json"},
         {"plan", OPT_STRING, &a->job.plan, 0, 0, NULL, "FILE", "plan.json"},
-        {"device", OPT_CHOICE, &a->device, 0, 0, devices, "D", "cpu (default)"},
+        {"device", OPT_CHOICE, &a->device, 0, 0, devices, "D", "cpu (default), or paced: sleeps for the predicted time of every op"},
+        {"cluster", OPT_STRING, &a->cluster, 0, 0, NULL, "FILE", "hw.json: also print what plansim predicts"},
+        {"profile", OPT_STRING, &a->profile, 0, 0, NULL, "FILE", "a profile over the built-in one, for the prediction"},
+        {"forward-ms", OPT_DOUBLE, &a->forward_ms, 0, 1e6, NULL, "X", "paced: F of one rank and micro-batch (default: priced by --cluster)"},
+        {"backward-ms", OPT_DOUBLE, &a->backward_ms, 0, 1e6, NULL, "X", "paced: B (gradient of the input)"},
+        {"wgrad-ms", OPT_DOUBLE, &a->wgrad_ms, 0, 1e6, NULL, "X", "paced: W (gradient of the weights)"},
         {"steps", OPT_INT, &a->steps, 1, 1e9, NULL, "N", "steps (default 10)"},
         {"data", OPT_STRING, &a->job.data, 0, 0, NULL, "FILE", "words as uint16 or uint32, or synthetic (default)"},
         {"data-bits", OPT_INT, &a->job.data_bits, 16, 32, NULL, "N", "16 or 32: width of the file's words (default: by its name, 16)"},
@@ -71,12 +81,26 @@ static void print_step(const struct trainer *t, const struct step_result *r, int
     fflush(stdout);
 }
 
-static void print_summary(const struct measurement *m, const struct trainer *t)
+static double off(double predicted, double measured)
+{
+    return measured > 0 ? 100 * (predicted / measured - 1) : 0;
+}
+
+static void print_predicted(const struct measurement *m, const struct predicted *p)
+{
+    printf("predicted step %.4f s (%+.1f %%), bubble %.1f %%, peak memory %.1f MiB (%+.1f %%)\n", p->step_time_s,
+           off(p->step_time_s, m->median_step_time_s), 100 * p->bubble_fraction, p->peak_bytes / 1048576,
+           off(p->peak_bytes, (double)m->peak_bytes));
+}
+
+static void print_summary(const struct measurement *m, const struct trainer *t, const struct predicted *p)
 {
     char name[256];
     printf("\n%s on %d ranks, device %s\n", plan_format(&t->plan, name, sizeof name), m->ranks, t->device.name);
     printf("median step %.4f s, bubble %.1f %%, peak memory %.1f MiB (rank %d)\n", m->median_step_time_s, 100 * m->bubble_fraction,
            (double)m->peak_bytes / 1048576, m->peak_rank);
+    if (p)
+        print_predicted(m, p);
     printf("mean seconds of a step:");
     for (int k = 0; k < MEASURE_KINDS; k++)
         if (m->kind_s[k] > 0)
@@ -94,17 +118,26 @@ static void print_summary(const struct measurement *m, const struct trainer *t)
         printf("bytes sent and received differ by %.0f\n", m->unmatched_bytes);
 }
 
-static void print_json(const struct measurement *m, const struct trainer *t, struct json *steps)
+/* null where there is no prediction */
+static void put_predicted(struct json *root, const char *key, const struct predicted *p, double value)
+{
+    if (p)
+        json_put_number(root, key, value);
+    else
+        json_put_null(root, key);
+}
+
+static void print_json(const struct measurement *m, const struct trainer *t, const struct predicted *p, struct json *steps)
 {
     struct json *root = json_new_object(), *kinds, *groups;
     json_put(root, "steps", steps);
     json_put_number(root, "median_step_time_s", m->median_step_time_s);
-    json_put_null(root, "predicted_step_time_s");
-    json_put_null(root, "error");
+    put_predicted(root, "predicted_step_time_s", p, p ? p->step_time_s : 0);
+    put_predicted(root, "error", p, p ? p->step_time_s / m->median_step_time_s - 1 : 0);
     json_put_number(root, "bubble_fraction", m->bubble_fraction);
-    json_put_null(root, "predicted_bubble_fraction");
+    put_predicted(root, "predicted_bubble_fraction", p, p ? p->bubble_fraction : 0);
     json_put_int(root, "peak_memory_bytes", m->peak_bytes);
-    json_put_null(root, "predicted_peak_memory_bytes");
+    put_predicted(root, "predicted_peak_memory_bytes", p, p ? p->peak_bytes : 0);
     json_put_int(root, "ranks", m->ranks);
     json_put_string(root, "device", t->device.name);
     kinds = json_put_object(root, "time_s");
@@ -173,29 +206,70 @@ static void set_optimizer(const struct arguments *a, struct optimizer_state *o)
     o->clip = a->clip;
 }
 
+static int price(struct pacing *ret, const struct arguments *a, const struct trainer *t, struct err *err)
+{
+    struct profile *profile = NULL;
+    struct cluster cluster;
+    struct stack stack;
+    struct err warn = {0};
+    int result = -1;
+    if (a->forward_ms + a->backward_ms + a->wgrad_ms > 0) {
+        pacing_equal(ret, &t->program, a->forward_ms * 1e-3, a->backward_ms * 1e-3, a->wgrad_ms * 1e-3);
+        return 0;
+    }
+    if (!a->cluster)
+        return err_add(err, "--device paced needs --cluster, or --forward-ms, --backward-ms and --wgrad-ms");
+    if (profile_open(NULL, &profile, err) == 0 && (!a->profile || profile_layer(profile, a->profile, err) == 0) &&
+        cluster_load(a->cluster, profile, &cluster, &warn, err) == 0 && profile_stack(profile, t->plan.stack, &stack, err) == 0) {
+        pacing_price(ret, &t->program, t->executor.model, &cluster, &t->plan, &stack);
+        result = 0;
+    }
+    profile_close(profile);
+    return result;
+}
+
+/* Rank 0 asks plansim; NULL when it was not wanted or did not answer (then a warning says why). */
+static const struct predicted *ask_plansim(const struct arguments *a, int rank, struct predicted *ret)
+{
+    struct err err = {0};
+    if (!a->cluster || rank != 0)
+        return NULL;
+    if (predicted_load(a->job.model, a->job.plan, a->cluster, a->profile, ret, &err) == 0)
+        return ret;
+    fprintf(stderr, "planexec run: warning: %s\n", err.text);
+    return NULL;
+}
+
 static int run(const struct arguments *a, struct job *job, struct world *world)
 {
     struct trainer t;
     struct measurement m;
+    struct predicted answer;
+    struct pacing pacing = {0};
     struct err err = {0};
-    if (trainer_init(&t, &job->model, &job->arch, &job->plan, world, &job->data, &job->device, (uint64_t)a->job.seed, a->balanced, NULL,
-                     &err) < 0) {
+    struct trainer_parts parts = {&job->model, &job->arch, &job->plan, world, &job->data, &job->device, (uint64_t)a->job.seed, a->balanced};
+    if (trainer_init(&t, &parts, &err) < 0 || (a->device == DEVICE_PACED && price(&pacing, a, &t, &err) < 0)) {
         exec_print(world, "run", "", &err);
         return EXIT_INPUT;
     }
+    const struct predicted *predicted = ask_plansim(a, world->rank, &answer);
+    if (a->device == DEVICE_PACED)
+        t.device.name = "paced";
+    trainer_start(&t, a->device == DEVICE_PACED ? &pacing : NULL);
     set_optimizer(a, &t.optimizer);
     struct json *steps = json_new_array();
     measure_begin(&m, &t, a->steps);
     train(a, &t, &m, steps, world->rank);
     if (world->rank == 0 && a->format == 0)
-        print_summary(&m, &t);
+        print_summary(&m, &t, predicted);
     if (world->rank == 0 && a->format == 1)
-        print_json(&m, &t, steps);
+        print_json(&m, &t, predicted, steps);
     else
         json_free(steps);
     int code = write_trace(a, &t, &m, world->rank);
     measure_release(&m);
     trainer_release(&t);
+    pacing_release(&pacing);
     return code;
 }
 
@@ -211,7 +285,7 @@ int cmd_run(struct world *world, int argc, char **argv)
     }
     if (a.help)
         return EXIT_ANSWERED;
-    if (a.device != DEVICE_CPU) {
+    if (a.device == DEVICE_CUDA) {
         err_add(&err, "this planexec was built without device '%s'", devices[a.device]);
         exec_print(world, "run", "", &err);
         return EXIT_MACHINE;

@@ -52,6 +52,7 @@ struct pipeline_run {
     struct module *module;   /* [directions * stages], of which those of this rank are here */
     struct micro *micro;     /* [directions * stages][micro_batches] */
     struct outgoing *outgoing;
+    double paced_end_s; /* when the op under way should end */
 };
 
 static void *zeroed(int64_t n, size_t element)
@@ -262,18 +263,12 @@ static int *words(struct pipeline_run *run, int direction, int micro_batch, int 
 
 /* --- ops ---------------------------------------------------------------------------- */
 
-static void pace(struct pipeline_run *run, const struct module *module, double seconds)
-{
-    (void)module;
-    (void)run;
-    pacing_sleep(seconds);
-}
-
 /* Instead of arithmetic: the time that it would take, and messages of the right size. */
 static void paced_op(struct pipeline_run *run, const struct module *module, struct micro *micro, enum op_kind kind, int micro_batch)
 {
     struct executor *ex = run->ex;
-    pace(run, module, pacing_seconds(run->pacing, module->stage, kind));
+    run->paced_end_s += pacing_seconds(run->pacing, module->stage, kind);
+    pacing_sleep_until(run->paced_end_s);
     if (kind == OP_F) {
         tensor_drop(&micro->in);
         if (!module->last)
@@ -362,13 +357,24 @@ static void run_half(struct pipeline_run *run, enum op_kind kind, int direction,
     }
 }
 
+/* A paced rank leaves its core to others while it waits. An op that need not wait begins when the one before should have
+ * ended, so that late wake-ups do not add up. */
+static void arrive(struct pipeline_run *run, struct comm_request *request)
+{
+    while (run->pacing && !comm_done(request)) {
+        pacing_sleep_until(device_now_s() + 20e-6);
+        run->paced_end_s = device_now_s();
+    }
+    comm_wait(request);
+}
+
 static void await(struct pipeline_run *run, const struct op *op)
 {
     ask_for_op(run, op);
     struct micro *micro = micro_at(run, op->direction, op->stage, (int)op->micro_batch);
-    comm_wait(op->kind == OP_F || op->kind == OP_F_BW ? &micro->in_request : &micro->din_request);
+    arrive(run, op->kind == OP_F || op->kind == OP_F_BW ? &micro->in_request : &micro->din_request);
     if (op->kind == OP_F_BW)
-        comm_wait(&micro_at(run, op->direction2, op->stage2, (int)op->micro_batch2)->din_request);
+        arrive(run, &micro_at(run, op->direction2, op->stage2, (int)op->micro_batch2)->din_request);
 }
 
 void pipeline_step(struct pipeline_run *run, const struct data *data, int64_t first_sequence, double *start_s, double *end_s)
@@ -377,6 +383,7 @@ void pipeline_step(struct pipeline_run *run, const struct data *data, int64_t fi
     int n = run->program->n_ops[run->rank];
     double origin_s = device_now_s();
     run->data = data;
+    run->paced_end_s = origin_s;
     run->first_sequence = first_sequence;
     for (int i = 0; i < n; i++) {
         const struct op *op = &ops[i];

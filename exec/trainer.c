@@ -7,25 +7,28 @@
 #include "exec/pipeline_run.h"
 #include "exec/world.h"
 
-int trainer_init(struct trainer *ret, const struct model *model, const struct arch *arch, const struct plan *plan, struct world *world,
-                 const struct data *data, const struct device *device, uint64_t seed, bool balanced, const struct pacing *pacing,
-                 struct err *err)
+int trainer_init(struct trainer *ret, const struct trainer_parts *parts, struct err *err)
 {
-    *ret = (struct trainer){.plan = *plan, .device = *device, .data = data};
-    if (pipeline_program(plan, &ret->arena, &ret->program, err) < 0) {
+    *ret = (struct trainer){.plan = *parts->plan, .device = *parts->device, .data = parts->data};
+    if (pipeline_program(parts->plan, &ret->arena, &ret->program, err) < 0) {
         arena_release(&ret->arena);
         return -1;
     }
-    ret->executor = (struct executor){.model = model, .plan = &ret->plan, .arch = arch, .world = world, .device = &ret->device,
-                                      .balanced = balanced};
-    ret->executor.params.seed = seed;
+    ret->executor = (struct executor){.model = parts->model, .plan = &ret->plan, .arch = parts->arch, .world = parts->world,
+                                      .device = &ret->device, .balanced = parts->balanced};
+    ret->executor.params.seed = parts->seed;
     executor_init(&ret->executor);
     optimizer_defaults(&ret->optimizer);
-    ret->run = pipeline_new(&ret->executor, &ret->program, pacing);
-    int n = ret->program.n_ops[world->pp];
-    ret->start_s = arena_array(&ret->arena, (size_t)n, sizeof *ret->start_s);
-    ret->end_s = arena_array(&ret->arena, (size_t)n, sizeof *ret->end_s);
     return 0;
+}
+
+void trainer_start(struct trainer *trainer, const struct pacing *pacing)
+{
+    trainer->paced = pacing != NULL;
+    trainer->run = pipeline_new(&trainer->executor, &trainer->program, pacing);
+    int n = trainer->program.n_ops[trainer->executor.world->pp];
+    trainer->start_s = arena_array(&trainer->arena, (size_t)n, sizeof *trainer->start_s);
+    trainer->end_s = arena_array(&trainer->arena, (size_t)n, sizeof *trainer->end_s);
 }
 
 void trainer_release(struct trainer *trainer)
@@ -41,11 +44,13 @@ void trainer_gradients(struct trainer *trainer, struct step_result *ret)
     struct comm *all = ex->world->comm[WORLD_ALL];
     comm_barrier(all);
     double start_s = device_now_s();
-    optimizer_clear(ex);
+    if (!trainer->paced)
+        optimizer_clear(ex);
     ex->loss = ex->aux_loss = 0;
     pipeline_step(trainer->run, trainer->data, trainer->sequences, trainer->start_s, trainer->end_s);
     ret->backward_s = device_now_s() - start_s;
-    optimizer_reduce(ex);
+    if (!trainer->paced)
+        optimizer_reduce(ex);
     double losses[2] = {ex->loss, ex->aux_loss};
     comm_all_reduce_doubles(all, COMM_SUM, 2, losses);
     ret->loss = losses[0];
@@ -57,7 +62,9 @@ void trainer_gradients(struct trainer *trainer, struct step_result *ret)
 void trainer_update(struct trainer *trainer, struct step_result *result)
 {
     double start_s = device_now_s();
-    optimizer_step(&trainer->executor, &trainer->optimizer, &result->optimizer);
+    result->optimizer = (struct optimizer_result){0};
+    if (!trainer->paced)
+        optimizer_step(&trainer->executor, &trainer->optimizer, &result->optimizer);
     comm_barrier(trainer->executor.world->comm[WORLD_ALL]);
     result->step_time_s += device_now_s() - start_s;
     result->optimizer_s = result->step_time_s - result->backward_s;

@@ -27,6 +27,7 @@ struct trainer {
     struct arena arena;
     struct program program;
     struct pipeline_run *run;
+    bool paced;                 /* sleeps: no weights, no optimizer */
     struct optimizer_state optimizer;
     const struct data *data;
     int64_t sequences;          /* taken from the data so far */
@@ -39,10 +40,20 @@ struct step_result {
     struct optimizer_result optimizer;
 };
 
-/* world: built for the plan. pacing NULL = compute. On failure nothing needs to be freed. */
-int trainer_init(struct trainer *ret, const struct model *model, const struct arch *arch, const struct plan *plan, struct world *world,
-                 const struct data *data, const struct device *device, uint64_t seed, bool balanced, const struct pacing *pacing,
-                 struct err *err);
+/* What a trainer is made of; everything outlives it. world: built for the plan. */
+struct trainer_parts {
+    const struct model *model;
+    const struct arch *arch;
+    const struct plan *plan;
+    struct world *world;
+    const struct data *data;
+    const struct device *device; /* copied: each trainer counts its own memory */
+    uint64_t seed;               /* of the first weights */
+    bool balanced;               /* experts in turn */
+};
+/* On failure nothing needs to be freed. After it: trainer_start. */
+int trainer_init(struct trainer *ret, const struct trainer_parts *parts, struct err *err);
+void trainer_start(struct trainer *trainer, const struct pacing *pacing); /* builds the stages; pacing NULL = computes */
 void trainer_release(struct trainer *trainer);
 
 /* Forward, backward, sums of gradients ... */

@@ -1,0 +1,93 @@
+#include "exec/predicted.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cost/base/err.h"
+#include "cost/base/json.h"
+
+enum { ANSWER_MAX = 1 << 20 };
+
+/* beside: .../plansim next to this program, or in ../sim of a build tree. */
+static void find_plansim(char *path, size_t size)
+{
+    static const char *const places[] = {"plansim", "../sim/plansim"};
+    char self[3072];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    snprintf(path, size, "plansim");
+    if (length <= 0)
+        return;
+    self[length] = '\0';
+    char *slash = strrchr(self, '/');
+    if (slash)
+        slash[1] = '\0';
+    for (int i = 0; i < 2; i++) {
+        char candidate[4096];
+        snprintf(candidate, sizeof candidate, "%s%s", self, places[i]);
+        if (access(candidate, X_OK) == 0) {
+            snprintf(path, size, "%s", candidate);
+            return;
+        }
+    }
+}
+
+/* Standard output of a program; returns its exit code, -1 when it could not be started. */
+static int output_of(char *const argv[], char *answer, size_t size)
+{
+    int ends[2], status = -1;
+    if (pipe(ends) < 0)
+        return -1;
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        execvp(argv[0], argv);
+        _exit(127);
+    }
+    close(ends[1]);
+    size_t used = 0;
+    ssize_t got;
+    while (child > 0 && used + 1 < size && (got = read(ends[0], answer + used, size - used - 1)) > 0)
+        used += (size_t)got;
+    answer[used] = '\0';
+    close(ends[0]);
+    if (child < 0 || waitpid(child, &status, 0) < 0 || !WIFEXITED(status))
+        return -1;
+    return WEXITSTATUS(status);
+}
+
+static double number_at(const struct json *object, const char *key)
+{
+    const struct json *node = object ? json_get(object, key) : NULL;
+    return node && json_type(node) == JSON_NUMBER ? json_double(node) : 0;
+}
+
+int predicted_load(const char *model, const char *plan, const char *cluster, const char *profile, struct predicted *ret, struct err *err)
+{
+    char plansim[4096], *answer = malloc(ANSWER_MAX);
+    if (!answer)
+        abort();
+    find_plansim(plansim, sizeof plansim);
+    const char *argv[] = {plansim, "predict", "--model", model, "--plan", plan, "--cluster", cluster, "--format", "json",
+                          profile ? "--profile" : NULL, profile, NULL};
+    int code = output_of((char *const *)argv, answer, ANSWER_MAX);
+    struct json *root = NULL;
+    int result = 0;
+    if (code < 0 || code > EXIT_NO)
+        result = err_add(err, "'%s predict' ended with exit code %d: no prediction", plansim, code);
+    else
+        result = json_parse(answer, strlen(answer), "plansim predict", &root, err);
+    if (result == 0) {
+        const struct json *memory = json_get(root, "memory_bytes");
+        *ret = (struct predicted){number_at(root, "step_time_s"), number_at(root, "bubble_fraction"), number_at(memory, "peak")};
+        json_free(root);
+    }
+    free(answer);
+    return result;
+}
