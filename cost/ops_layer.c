@@ -230,7 +230,8 @@ void ops_mlp(struct builder *b, double ffn, enum recompute_module module)
     double output = inner * b->tokens * b->input_bytes, kept = gates * inner * t + output;
     double sharded_kept = gates * 0.5 * inner * t + b->tokens_rank * hidden * b->bytes;
     builder_keep(b, kept, whole ? 0 : sharded ? sharded_kept : cheap ? gates * inner * b->tokens * gate_bytes(b) : kept);
-    b->price->working_bytes = fmax(b->price->working_bytes, (gates + 1) * inner * t);
+    /* gradients of the activation's input, of the layer's output and input; what the activation gave is freed by then */
+    b->price->working_bytes = fmax(b->price->working_bytes, gates * inner * t + 2 * b->tokens_rank * hidden * b->bytes);
     if (sharded)
         b->price->selective_s += column.s[PHASE_F] / 2 + kernel_pointwise_s(b->accelerator, (gates + 1) * inner * t + 20 * b->tokens_rank * hidden);
 }
@@ -317,5 +318,5 @@ void ops_moe(struct builder *b, int kind)
     } else {
         builder_keep(b, kept + output, builder_repeats(b, MODULE_MOE_ACT) ? cheap : kept + output);
     }
-    b->price->working_bytes = fmax(b->price->working_bytes, pairs * etp * (gates + 1) * inner * b->bytes + 2 * pairs * row);
+    b->price->working_bytes = fmax(b->price->working_bytes, pairs * etp * gates * inner * b->bytes + 2 * pairs * row);
 }

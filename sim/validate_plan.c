@@ -269,17 +269,19 @@ static void set_loss(const struct run *run, struct run_plan *ret)
         ret->plan.cross_entropy = CROSS_ENTROPY_IN_PLACE; /* the loss is compiled too */
 }
 
-/* Megatron-Bridge's performance recipes reduce gradients in 16 bit and take TransformerEngine's loss; those of the DeepSeek
- * family keep AdamW's moments in 16 bit. */
+/* NeMo's and Megatron-Bridge's recipes reduce and keep gradients in 16 bit; Megatron-Bridge's take TransformerEngine's loss, and
+ * those of the DeepSeek family keep AdamW's moments in 16 bit. */
 static void set_bridge(const struct run *run, const struct model *model, struct run_plan *ret)
 {
-    if (!begins(run->group, "bridge") || says(run->precision, "fp32 grad"))
+    bool bridge = begins(run->group, "bridge"), nemo = bridge || says(run->container, "nemo:");
+    if (!nemo || says(run->precision, "fp32 grad"))
         return;
-    ret->plan.cross_entropy = CROSS_ENTROPY_IN_PLACE;
     ret->plan.grad_bytes = 2;
-    if (model->mla)
+    if (bridge)
+        ret->plan.cross_entropy = CROSS_ENTROPY_IN_PLACE;
+    if (bridge && model->mla)
         ret->plan.moment_bytes = 2;
-    note(ret->assumed, "16-bit gradients%s", model->mla ? " and moments" : "");
+    note(ret->assumed, "16-bit gradients%s", bridge && model->mla ? " and moments" : "");
 }
 
 
