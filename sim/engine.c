@@ -22,6 +22,7 @@ enum { NOT_WAITING = -1 };
 struct engine {
     const struct program *program;
     const struct engine_costs *costs;
+    bool sends;            /* the program spells out its messages: they leave when their turn has come */
     int micro_batches;     /* of a direction */
     int64_t n_slots;       /* of one kind */
     int64_t *arrival;      /* [2 * n_slots] */
@@ -98,6 +99,7 @@ static void set_up(struct engine *e, struct arena *arena)
 {
     const struct program *p = e->program;
     size_t ranks = (size_t)p->pp;
+    e->sends = program_has_messages(p);
     e->micro_batches = program_direction_micro_batches(p);
     e->n_slots = (int64_t)p->directions * p->stages * e->micro_batches;
     e->arrival = arena_array(arena, 2 * (size_t)e->n_slots, sizeof *e->arrival);
@@ -164,11 +166,13 @@ static int64_t boundary_ps(const struct engine *e, const int64_t *values, unsign
 /* The output of an op that ended at end_ps goes to stage `to` (a neighbour of `from`). Returns when the sender goes
  * on. */
 static inline int64_t deliver(struct engine *e, int rank, int backward, unsigned direction, int from, int to,
-                              unsigned micro_batch, int64_t end_ps)
+                              unsigned micro_batch, int64_t end_ps, bool send)
 {
     const struct program *p = e->program;
     int64_t slot = (backward ? e->n_slots : 0) + slot_index(e, direction, (unsigned)to, micro_batch);
     int peer = p->stage_rank[(int)direction * p->stages + to];
+    if (e->sends && !send && peer != rank)
+        return end_ps;
     int64_t start_ps = end_ps, arrival_ps = end_ps;
     if (peer != rank && e->costs->p2p_ps) {
         int boundary = from < to ? from : to;
@@ -191,7 +195,7 @@ static inline int64_t deliver_forward(struct engine *e, int rank, const struct o
 {
     if (op->stage + 1 >= e->program->stages)
         return end_ps;
-    return deliver(e, rank, 0, op->direction, op->stage, op->stage + 1, op->micro_batch, end_ps);
+    return deliver(e, rank, 0, op->direction, op->stage, op->stage + 1, op->micro_batch, end_ps, false);
 }
 
 static inline int64_t deliver_backward(struct engine *e, int rank, unsigned direction, int stage, unsigned micro_batch,
@@ -199,7 +203,7 @@ static inline int64_t deliver_backward(struct engine *e, int rank, unsigned dire
 {
     if (stage == 0)
         return end_ps;
-    return deliver(e, rank, 1, direction, stage, stage - 1, micro_batch, end_ps);
+    return deliver(e, rank, 1, direction, stage, stage - 1, micro_batch, end_ps, false);
 }
 
 /* Slots that an op reads, or -1: the first stage reads no forward, the last no backward. */
@@ -337,16 +341,27 @@ static bool run_overlap(struct engine *e, struct visit *v, const struct op *op)
     return true;
 }
 
+/* Sends, receives and bookkeeping: no time of the compute stream, but a message leaves here. */
+static void pass_message(struct engine *e, struct visit *v, const struct op *op)
+{
+    int64_t now_ps = v->now_ps;
+    if (e->timeline->start_ps) {
+        size_t i = (size_t)e->iteration * (size_t)e->program->n_ops[v->rank] + (size_t)e->at[v->rank];
+        e->timeline->start_ps[v->rank][i] = e->timeline->end_ps[v->rank][i] = now_ps;
+    }
+    if (op->kind == OP_SEND_F)
+        v->now_ps = deliver(e, v->rank, 0, op->direction, op->stage, op->stage + 1, op->micro_batch, now_ps, true);
+    if (op->kind == OP_SEND_B)
+        v->now_ps = deliver(e, v->rank, 1, op->direction, op->stage, op->stage - 1, op->micro_batch, now_ps, true);
+}
+
 /* Runs one op; false when its input is not there. */
 static inline bool run_op(struct engine *e, struct visit *v, const struct op *op)
 {
     int kind = op->kind;
     int64_t start_ps = v->now_ps;
-    if (kind > OP_F_BW) { /* no time of the compute stream */
-        if (e->timeline->start_ps) {
-            size_t i = (size_t)e->iteration * (size_t)e->program->n_ops[v->rank] + (size_t)e->at[v->rank];
-            e->timeline->start_ps[v->rank][i] = e->timeline->end_ps[v->rank][i] = start_ps;
-        }
+    if (kind > OP_F_BW) {
+        pass_message(e, v, op);
         return true;
     }
     if (kind == OP_F_BW)

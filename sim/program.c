@@ -345,45 +345,47 @@ static int check_complete(const struct checker *c)
 
 /* ---- deadlock ---- */
 
-/* A dry run without time: advances every rank while its inputs are there. seen's F and B bits mean "has run". */
+/* A dry run without time: advances every rank while its inputs are there. seen's bits of F, B and sends mean "has run".
+ * Where the program spells out its messages, an input from another rank is there once it has been sent. */
 struct dry_run {
     struct checker *c;
     int *at; /* next index of each rank */
 };
 
-static bool ran(const struct dry_run *d, int direction, int stage, uint32_t micro_batch, uint8_t bit)
+/* Is the output of stage `from` (F's or B's) still to come for its neighbour `to`? */
+static bool lacks(const struct dry_run *d, int direction, int from, int to, uint32_t micro_batch, bool forward,
+                  int *ret_rank, struct op *ret_need)
 {
-    return d->c->seen[slot_of(d->c, direction, stage, micro_batch)] & bit;
+    const uint16_t *rank = d->c->program->stage_rank + direction * d->c->program->stages;
+    bool sent = d->c->comms && rank[from] != rank[to];
+    enum op_kind kind = forward ? (sent ? OP_SEND_F : OP_F) : sent ? OP_SEND_B : OP_B;
+    uint8_t bit = forward ? (sent ? SEEN_SEND_F : SEEN_F) : sent ? SEEN_SEND_B : SEEN_B;
+    if (d->c->seen[slot_of(d->c, direction, from, micro_batch)] & bit)
+        return false;
+    *ret_need = op_plain(kind, direction, from, (int)micro_batch);
+    *ret_rank = rank[from];
+    return true;
 }
 
 /* The input that the op lacks: *ret_rank is the rank that produces it, *ret_need says what. False when it can run. */
 static bool op_waits(const struct dry_run *d, const struct op *op, int *ret_rank, struct op *ret_need)
 {
-    const struct program *p = d->c->program;
-    bool forward = op->kind == OP_F || op->kind == OP_F_BW;
-    if (forward && op->stage > 0 && !ran(d, op->direction, op->stage - 1, op->micro_batch, SEEN_F)) {
-        *ret_need = op_plain(OP_F, op->direction, op->stage - 1, (int)op->micro_batch);
-        *ret_rank = p->stage_rank[op->direction * p->stages + op->stage - 1];
+    bool overlap = op->kind == OP_F_BW;
+    if ((op->kind == OP_F || overlap) && op->stage > 0 &&
+        lacks(d, op->direction, op->stage - 1, op->stage, op->micro_batch, true, ret_rank, ret_need))
         return true;
-    }
-    int direction = op->kind == OP_F_BW ? op->direction2 : op->direction;
-    int stage = op->kind == OP_F_BW ? op->stage2 : op->stage;
-    uint32_t micro_batch = op->kind == OP_F_BW ? op->micro_batch2 : op->micro_batch;
-    bool backward = op->kind == OP_B || op->kind == OP_BW || op->kind == OP_F_BW;
-    if (backward && stage + 1 < p->stages && !ran(d, direction, stage + 1, micro_batch, SEEN_B)) {
-        *ret_need = op_plain(OP_B, direction, stage + 1, (int)micro_batch);
-        *ret_rank = p->stage_rank[direction * p->stages + stage + 1];
-        return true;
-    }
-    return false;
+    int direction = overlap ? op->direction2 : op->direction, stage = overlap ? op->stage2 : op->stage;
+    uint32_t micro_batch = overlap ? op->micro_batch2 : op->micro_batch;
+    return (op->kind == OP_B || op->kind == OP_BW || overlap) && stage + 1 < d->c->program->stages &&
+           lacks(d, direction, stage + 1, stage, micro_batch, false, ret_rank, ret_need);
 }
 
 static void mark_ran(const struct dry_run *d, const struct op *op)
 {
-    if (op->kind == OP_F || op->kind == OP_F_BW)
-        d->c->seen[slot_of(d->c, op->direction, op->stage, op->micro_batch)] |= SEEN_F;
-    if (op->kind == OP_B || op->kind == OP_BW)
-        d->c->seen[slot_of(d->c, op->direction, op->stage, op->micro_batch)] |= SEEN_B;
+    static const uint8_t bits[OP_KINDS] = {[OP_F] = SEEN_F,    [OP_B] = SEEN_B,           [OP_BW] = SEEN_B,
+                                           [OP_F_BW] = SEEN_F, [OP_SEND_F] = SEEN_SEND_F, [OP_SEND_B] = SEEN_SEND_B};
+    if (bits[op->kind])
+        d->c->seen[slot_of(d->c, op->direction, op->stage, op->micro_batch)] |= bits[op->kind];
     if (op->kind == OP_F_BW)
         d->c->seen[slot_of(d->c, op->direction2, op->stage2, op->micro_batch2)] |= SEEN_B;
 }
@@ -432,7 +434,7 @@ static int check_deadlock(struct checker *c, struct arena *arena)
     return 0;
 }
 
-static bool has_comms(const struct program *program)
+bool program_has_messages(const struct program *program)
 {
     for (int r = 0; r < program->pp; r++)
         for (int i = 0; i < program->n_ops[r]; i++)
@@ -449,7 +451,7 @@ int program_check(const struct program *program, struct err *err)
     struct arena arena = {0};
     struct checker c = {.program = program,
                         .micro_batches = program_direction_micro_batches(program),
-                        .comms = has_comms(program),
+                        .comms = program_has_messages(program),
                         .err = err};
     size_t slots = (size_t)program->stages * (size_t)program->directions * (size_t)c.micro_batches;
     c.seen = arena_array(&arena, slots, 1);

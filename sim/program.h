@@ -32,7 +32,7 @@ enum op_kind {
     OP_BW,
     OP_F_BW,
     /* Communication and bookkeeping as PyTorch's compute_comms programs spell it out. They take no time of the
-     * compute stream: sends and receives are posted and awaited by the compute op that needs them. */
+     * compute stream: a message leaves when its send's turn has come, and is awaited by the compute op that needs it. */
     OP_SEND_F,
     OP_RECV_F,
     OP_SEND_B,
@@ -107,6 +107,7 @@ static inline bool op_is_compute(const struct op *op)
 }
 
 int64_t program_count_ops(const struct program *program); /* compute ops of all ranks */
+bool program_has_messages(const struct program *program); /* does it spell out sends and receives? */
 /* Drops everything but compute ops, in place. */
 void program_strip(struct program *program);
 bool program_equal(const struct program *a, const struct program *b); /* same shape, same ops in the same order */

@@ -313,6 +313,17 @@ static struct shape measure(const struct reader *r)
 
 enum { UNSEEN = UINT16_MAX };
 
+/* "line 7: rank 1, index 3: " and the reason. */
+static int refuse_row(const struct reader *r, const struct row *row, const char *reason)
+{
+    int index = 0;
+    for (const struct row *before = r->rows; before < row; before++)
+        index += before->rank == row->rank;
+    char text[160];
+    snprintf(text, sizeof text, "rank %d, index %d: %s", row->rank, index, reason);
+    return fail(r, row->line, text, NULL, 0);
+}
+
 /* Notes that (direction, stage) lives on the row's rank, as module `chunk` of it. */
 static int place(const struct reader *r, struct program *program, const struct row *row, int direction, int stage,
                  int chunk)
@@ -326,11 +337,27 @@ static int place(const struct reader *r, struct program *program, const struct r
     snprintf(text, sizeof text, "stage %d is on rank %d here and on rank %d before", stage, row->rank,
              program->stage_rank[i]);
     if (program->stage_rank[i] != row->rank)
-        return fail(r, row->line, text, NULL, 0);
+        return refuse_row(r, row, text);
     snprintf(text, sizeof text, "stage %d is chunk %d here and chunk %d before", stage, chunk, program->stage_chunk[i]);
     if (chunk >= 0 && program->stage_chunk[i] != chunk)
-        return fail(r, row->line, text, NULL, 0);
+        return refuse_row(r, row, text);
     return 0;
+}
+
+/* A stage that no row has, below one that has: the first row beyond the gap is the one to look at. */
+static int refuse_gap(const struct reader *r, int direction, int gap)
+{
+    for (size_t i = 0; i < r->n_rows; i++) {
+        const struct row *row = &r->rows[i];
+        bool first = row->op.kind != OP_IDLE && row->op.direction == direction && row->op.stage > gap;
+        bool second = row->op.kind == OP_F_BW && row->op.direction2 == direction && row->op.stage2 > gap;
+        char text[96];
+        snprintf(text, sizeof text, "unknown stage %d: no rank runs stage %d%s", first ? row->op.stage : row->op.stage2,
+                 gap, direction ? " of direction 1" : "");
+        if (first || second)
+            return refuse_row(r, row, text);
+    }
+    return err_add(r->err, "program '%s': no rank runs stage %d%s", r->file, gap, direction ? " of direction 1" : "");
 }
 
 static int place_rows(const struct reader *r, struct program *program)
@@ -347,8 +374,7 @@ static int place_rows(const struct reader *r, struct program *program)
     }
     for (size_t i = 0; i < entries; i++)
         if (program->stage_rank[i] == UNSEEN)
-            return err_add(r->err, "program '%s': no rank runs stage %d%s", r->file, (int)i % program->stages,
-                           i >= (size_t)program->stages ? " of direction 1" : "");
+            return refuse_gap(r, (int)i / program->stages, (int)i % program->stages);
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include "cost/base/err.h"
 #include "sim/engine.h"
 #include "sim/program.h"
+#include "sim/program_csv.h"
 #include "sim/schedule.h"
 #include "sim/timeline.h"
 #include "tests/unit/test.h"
@@ -72,6 +73,34 @@ static void test_messages(void)
      * 74-94. */
     CHECK_INT(f.timeline.makespan_ps, 94);
     teardown(&f);
+}
+
+/* Programs that spell out their messages: each leaves when its turn has come, here after a second forward. */
+static void test_sends(void)
+{
+    static const char soon[] = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                               "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n";
+    static const char late[] = "0F0,0F1,0SEND_F0,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                               "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n";
+    static const int64_t forward[2] = {10, 10}, backward[2] = {20, 20}, wgrad[2] = {0, 0}, hop[1] = {1};
+    struct engine_costs costs = {
+        .forward_ps = forward, .backward_ps = backward, .wgrad_ps = wgrad, .p2p_ps = hop, .record = true};
+    struct arena arena = {0};
+    struct program program;
+    struct timeline timeline;
+    CHECK_INT(program_parse(soon, strlen(soon), "soon", &arena, &program, NULL), 0);
+    CHECK_INT(engine_run(&program, &costs, &arena, &timeline, NULL), 0);
+    CHECK_INT(timeline.start_ps[1][1], 11);
+    CHECK_INT(timeline.makespan_ps, 92);
+    CHECK_INT(program_parse(late, strlen(late), "late", &arena, &program, NULL), 0);
+    CHECK_INT(engine_run(&program, &costs, &arena, &timeline, NULL), 0);
+    CHECK_INT(timeline.start_ps[1][1], 21);
+    CHECK_INT(timeline.makespan_ps, 102);
+    costs.blocking_sends = true;
+    CHECK_INT(engine_run(&program, &costs, &arena, &timeline, NULL), 0);
+    CHECK_INT(timeline.start_ps[1][1], 21);
+    CHECK_INT(timeline.start_ps[0][3], 21); /* the second leaves when the first has arrived */
+    arena_release(&arena);
 }
 
 /* A message of 25, of which the stream is busy 20: the second waits for the first. */
@@ -224,6 +253,7 @@ int main(void)
 {
     test_by_hand();
     test_messages();
+    test_sends();
     test_streams();
     test_slots();
     test_memory();
