@@ -127,7 +127,10 @@ static void price_row(const struct arguments *a, const struct answer *answer, st
     request.vp = row->vp = flexible && a->vp ? (int)a->vp : s->vp_default;
     if (flexible)
         request.group = (int)a->group;
-    if (pricing_schedule(&answer->pricing, row->schedule, &request, false, &arena, &priced, &row->reason) == 0) {
+    if (pricing_schedule(&answer->pricing, row->schedule, &request, false, &arena, &priced, &row->reason) < 0) {
+        if (strncmp(row->reason.text, s->name, strlen(s->name)) != 0) /* a schedule's own sentences name it */
+            err_prefix(&row->reason, 0, "%s: ", s->name);
+    } else {
         row->priced = true;
         row->makespan = priced_units(&priced, priced.timeline.makespan_ps);
         row->ideal = timeline_ideal_ps(&priced.timeline) / priced.ticks_per_unit;

@@ -110,6 +110,20 @@ static int find_variant(const struct schedule *schedule, const char *name, int *
                    names_join(schedule->variants, list, sizeof list));
 }
 
+/* An option that the schedule cannot heed is refused, not dropped. */
+static int check_heeded(const struct arguments *a, enum plan_schedule schedule, struct err *err)
+{
+    bool grouped = schedule == SCHEDULE_INTERLEAVED || schedule == SCHEDULE_INTERLEAVED_ZB;
+    bool automatic = schedule == SCHEDULE_ZB_AUTO || schedule == SCHEDULE_ZB_V_AUTO;
+    if (a->group && !grouped)
+        return err_add(err, "%s has no groups: --group goes with interleaved and interleaved-zb",
+                       schedule_names[schedule]);
+    if ((a->memory_limit > 0 || a->freed_by_b > 0) && !automatic)
+        return err_add(err, "%s has a fixed order: --%s goes with zb-auto and zb-v-auto", schedule_names[schedule],
+                       a->memory_limit > 0 ? "memory-limit" : "freed-by-b");
+    return 0;
+}
+
 /* What was asked for, as the writers need it. */
 struct asked {
     struct pricing pricing;
@@ -125,11 +139,12 @@ static int check_usage(const struct arguments *a, struct err *err)
         return err_add(err, "give either --schedule or --program");
     if (a->schedule && (a->pp == 0 || a->micro_batches == 0))
         return err_add(err, "--schedule needs --pp and --microbatches");
-    if (a->program && (a->pp || a->vp || a->micro_batches || a->group || a->memory_limit > 0 || a->variant))
+    if (a->program &&
+        (a->pp || a->vp || a->micro_batches || a->group || a->memory_limit > 0 || a->freed_by_b > 0 || a->variant))
         return err_add(
             err,
-            "a program from a file has its own shape: --pp, --vp, --microbatches, --group, --memory-limit and --variant "
-            "go with --schedule");
+            "a program from a file has its own shape: --pp, --vp, --microbatches, --group, --memory-limit, --freed-by-b "
+            "and --variant go with --schedule");
     if (a->iterations > 1 && (a->chart || a->memory_chart))
         return err_add(err, "charts show one iteration; leave --iterations out");
     if (a->chart && chart_check_path(a->chart, err) < 0)
@@ -156,6 +171,8 @@ static int ask(const struct arguments *a, struct asked *q, struct err *err)
         return -1;
     if (!a->schedule)
         return 0;
+    if (check_heeded(a, q->schedule, err) < 0)
+        return -1;
     const struct schedule *schedule = schedule_of(q->schedule);
     q->label.vp = q->label.vp ? q->label.vp : schedule->vp_default;
     if (a->variant && find_variant(schedule, a->variant, &q->request.variant, err) < 0)
@@ -202,8 +219,8 @@ static int print(const struct arguments *a, const struct asked *q, const struct 
     }
     schedule_out_summary(stdout, priced, &q->pricing, &q->label);
     putchar('\n');
-    gantt_text_print(stdout, &priced->program, &priced->timeline, gantt_text_columns(stdout),
-                     gantt_text_colour(stdout));
+    gantt_text_print(stdout, &priced->program, &priced->timeline, gantt_text_columns(stdout), gantt_text_colour(stdout),
+                     gantt_text_ascii(stdout));
     return EXIT_ANSWERED;
 }
 

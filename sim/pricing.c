@@ -23,12 +23,16 @@ void pricing_defaults(struct pricing *pricing)
 static const char *const cost_keys[] = {"F", "B", "W", "comm", "overlap", NULL};
 enum { KEY_COMM = 3, KEY_OVERLAP = 4 };
 
-static int parse_pair(const char *key, const char *value, struct pricing *pricing, struct err *err)
+/* seen: bits of the names that came before. */
+static int parse_pair(const char *key, const char *value, struct pricing *pricing, unsigned *seen, struct err *err)
 {
     char list[64];
     int before = err ? err->count : 0, k = names_find(cost_keys, key);
     if (k < 0)
         return err_add(err, "cost: unknown name '%s'; allowed: %s", key, names_join(cost_keys, list, sizeof list));
+    if (*seen & 1u << k)
+        return err_add(err, "cost: '%s' is given twice", key);
+    *seen |= 1u << k;
     if (k == KEY_OVERLAP) {
         int slot = names_find(engine_slot_names, value);
         if (slot >= 0 && slot != SLOT_COMM)
@@ -53,6 +57,7 @@ const char *pricing_overlap(const struct pricing *pricing, char *buffer, size_t 
 int pricing_parse_cost(const char *text, struct pricing *pricing, struct err *err)
 {
     char copy[512], *rest = copy;
+    unsigned seen = 0;
     if (strlen(text) >= sizeof copy)
         return err_add(err, "cost: too long; write for example F=1,B=1,W=1");
     memcpy(copy, text, strlen(text) + 1);
@@ -64,7 +69,7 @@ int pricing_parse_cost(const char *text, struct pricing *pricing, struct err *er
         if (!equals || (rest && equals > rest))
             return err_add(err, "cost: '%s' is not name=value; write for example F=1,B=1,W=1", pair);
         *equals = 0;
-        if (parse_pair(pair, equals + 1, pricing, err) < 0)
+        if (parse_pair(pair, equals + 1, pricing, &seen, err) < 0)
             return -1;
     }
     return 0;

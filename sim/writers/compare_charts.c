@@ -69,19 +69,81 @@ static bool same_place(const struct compare_point *a, const struct compare_point
            !(a->peak_activations < b->peak_activations) && !(a->peak_activations > b->peak_activations);
 }
 
-/* Points of one kind, with the names of all that share a place: memory, makespan, names. */
-static void put_points(FILE *out, const struct compare_point *points, int n, bool pareto)
+/* Where names go, in the plot's own fractions: right of their point, or lines above or below where that is taken. */
+struct label {
+    double x, y, width;
+    char text[256];
+};
+
+struct labels {
+    double low_x, low_y, size_x, size_y; /* of the plot, in the units of the points */
+    int n;
+    struct label item[2 * SCHEDULES]; /* the points first: names do not cover them */
+};
+
+static const double letter_width = 0.0062, line_height = 0.024,
+                    point_gap = 0.008; /* fractions of the plot, font 10 or 11 */
+
+static bool overlaps(const struct label *a, const struct label *b)
+{
+    return a->x < b->x + b->width && b->x < a->x + a->width && a->y < b->y + line_height && b->y < a->y + line_height;
+}
+
+/* The nearest free line: 0, +1, -1, +2, ... */
+static void place_label(struct labels *labels, struct label *label)
+{
+    double y = label->y;
+    for (int try = 0; try < 2 * SCHEDULES; try++) {
+        bool taken = false;
+        label->y = y + (try % 2 ? 1 : -1) * ((try + 1) / 2) * line_height;
+        for (int i = 0; i < labels->n && !taken; i++)
+            taken = overlaps(label, &labels->item[i]);
+        if (!taken)
+            break;
+    }
+    labels->item[labels->n++] = *label;
+}
+
+/* Points of one kind: memory, makespan, and where the names of all that share the place go. */
+static void put_points(FILE *out, struct labels *labels, const struct compare_point *points, int n, bool pareto)
 {
     for (int i = 0; i < n; i++) {
         if (points[i].pareto != pareto)
             continue;
-        fprintf(out, "%.15g\t%.15g\t\"  %s", points[i].peak_activations, points[i].makespan,
-                schedule_names[points[i].schedule]);
+        double x = points[i].peak_activations, y = points[i].makespan;
+        struct label label = {.x = (x - labels->low_x) / labels->size_x + point_gap,
+                              .y = (y - labels->low_y) / labels->size_y + (pareto ? line_height : 0)};
+        int length = snprintf(label.text, sizeof label.text, "%s", schedule_names[points[i].schedule]);
         for (; i + 1 < n && same_place(&points[i], &points[i + 1]); i++)
-            fprintf(out, ", %s", schedule_names[points[i + 1].schedule]);
-        fputs("\"\n", out);
+            length += snprintf(label.text + length, sizeof label.text - (size_t)length, ", %s",
+                               schedule_names[points[i + 1].schedule]);
+        label.width = length * letter_width;
+        if (label.x + label.width > 1) /* no room on the right */
+            label.x -= label.width + 2 * point_gap;
+        place_label(labels, &label);
+        fprintf(out, "%.15g\t%.15g\t\"%s\"\t%.9g\t%.9g\n", x, y, label.text, labels->low_x + label.x * labels->size_x,
+                labels->low_y + label.y * labels->size_y);
     }
     fputs("\n\n", out);
+}
+
+/* The range of the points with room for the names; the axis of memory begins at 0. */
+static struct labels plot_range(const struct compare_point *points, int n)
+{
+    double low = points[0].makespan, high = low, most = 0;
+    for (int i = 0; i < n; i++) {
+        low = points[i].makespan < low ? points[i].makespan : low;
+        high = points[i].makespan > high ? points[i].makespan : high;
+        most = points[i].peak_activations > most ? points[i].peak_activations : most;
+    }
+    double spread = high > low ? high - low : high > 0 ? high : 1;
+    struct labels labels = {
+        .low_y = low - 0.1 * spread, .size_y = high - low + 0.22 * spread, .size_x = most > 0 ? 1.22 * most : 1};
+    for (int i = 0; i < n; i++)
+        labels.item[labels.n++] = (struct label){.x = points[i].peak_activations / labels.size_x - 0.75 * point_gap,
+                                                 .y = (points[i].makespan - labels.low_y) / labels.size_y,
+                                                 .width = 1.5 * point_gap};
+    return labels;
 }
 
 int compare_chart_scatter(const char *path, const char *title, const struct compare_point *points, int n,
@@ -93,21 +155,23 @@ int compare_chart_scatter(const char *path, const char *title, const struct comp
     struct compare_point *sorted = malloc((size_t)n * sizeof *sorted);
     for (int i = 0; sorted && i < n; i++)
         sorted[i] = points[i];
+    struct labels labels = plot_range(points, n);
     if (sorted) {
         qsort(sorted, (size_t)n, sizeof *sorted, by_memory);
-        put_points(p.data, sorted, n, false);
-        put_points(p.data, sorted, n, true);
+        put_points(p.data, &labels, sorted, n, true); /* these have the first choice of places */
+        put_points(p.data, &labels, sorted, n, false);
     }
     free(sorted);
     put_frame(p.script, title, "most activations of a rank (stages)", "makespan (units of cost)");
     fprintf(p.script,
-            "set offsets graph 0.05, graph 0.16, graph 0.08, graph 0.08\nset key inside top right\nplot \\\n"
-            "  data index 1 using 1:2 with fsteps lw 1.5 dt 2 lc rgb '%s' notitle, \\\n"
-            "  data index 0 using 1:2 with points pt 7 ps 1.3 lc rgb '%s' title 'beaten in both', \\\n"
-            "  data index 0 using 1:2:3 with labels left font ',10' textcolor rgb '#666666' notitle, \\\n"
-            "  data index 1 using 1:2 with points pt 7 ps 1.8 lc rgb '%s' title 'not beaten in both', \\\n"
-            "  data index 1 using 1:2:3 with labels left offset 0,0.7 font ',11' textcolor rgb '#000000' notitle\n",
-            chart_palette[CHART_BLUE], chart_grey, chart_palette[CHART_BLUE]);
+            "set xrange [0:%.9g]\nset yrange [%.9g:%.9g]\nset key inside top right\nplot \\\n"
+            "  data index 0 using 1:2 with fsteps lw 1.5 dt 2 lc rgb '%s' notitle, \\\n"
+            "  data index 1 using 1:2 with points pt 7 ps 1.3 lc rgb '%s' title 'beaten in both', \\\n"
+            "  data index 1 using 4:5:3 with labels left font ',10' textcolor rgb '#666666' notitle, \\\n"
+            "  data index 0 using 1:2 with points pt 7 ps 1.8 lc rgb '%s' title 'not beaten in both', \\\n"
+            "  data index 0 using 4:5:3 with labels left font ',11' textcolor rgb '#000000' notitle\n",
+            labels.size_x, labels.low_y, labels.low_y + labels.size_y, chart_palette[CHART_BLUE], chart_grey,
+            chart_palette[CHART_BLUE]);
     return draw(&p, path, err);
 }
 

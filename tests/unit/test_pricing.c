@@ -19,6 +19,7 @@ static const struct {
     {"F,B=1", "'F' is not name=value"},
     {"f=1", "unknown name 'f'; allowed: F, B, W, comm, overlap"},
     {"F=", "cost: F: "},
+    {"F=1,F=2", "cost: 'F' is given twice"},
     {"F=-1", "out of range"},
     {"F=1e99", "out of range"},
     {"overlap=some", "overlap 'some' is not one of max, sum, half, or a number above 0"},
