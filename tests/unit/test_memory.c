@@ -1,0 +1,128 @@
+/* Bytes of one rank by kind: what each option moves, and what nothing may break. */
+#include "tests/unit/test.h"
+
+#include "cost/memory.h"
+#include "cost/plan.h"
+#include "cost/profile.h"
+
+static const struct stack plain = {.main_grad_bytes = 4, .cross_entropy_copies = 1.5, .fragmentation = 0.1};
+static const struct accelerator accelerator = {.context_bytes = 1e9};
+
+static struct rank_load usual_load(void)
+{
+    return (struct rank_load){.dense_params = 1e9, .largest_layer_params = 1e8, .dp_ways = 8, .expert_dp_ways = 1, .copies = 1, .kept_bytes = 5e9};
+}
+
+static double part(const struct plan *plan, const struct stack *stack, const struct rank_load *load, enum memory_part which)
+{
+    double bytes[MEMORY_PARTS];
+    memory_rank(plan, stack, &accelerator, load, bytes);
+    return bytes[which];
+}
+
+/* 2 + 4 + 12 bytes per parameter, shared out by ZeRO (Rajbhandari et al. 2020, section 5). */
+static void test_states(void)
+{
+    struct plan plan;
+    struct rank_load load = usual_load();
+    plan_defaults(&plan);
+    static const struct { int zero; double weights, gradients, optimizer; } rows[] = {
+        {0, 2e9, 4e9, 12e9}, {1, 2e9, 4e9, 1.5e9}, {2, 2e9, 0.5e9, 1.5e9}, {3, 0.25e9, 0.5e9, 1.5e9}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        plan.zero = rows[i].zero;
+        CHECK_DOUBLE(part(&plan, &plain, &load, MEMORY_WEIGHTS), rows[i].weights, 1e-12);
+        CHECK_DOUBLE(part(&plan, &plain, &load, MEMORY_GRADIENTS), rows[i].gradients, 1e-12);
+        CHECK_DOUBLE(part(&plan, &plain, &load, MEMORY_OPTIMIZER), rows[i].optimizer, 1e-12);
+    }
+}
+
+static void test_options(void)
+{
+    struct plan plan;
+    struct rank_load load = usual_load();
+    plan_defaults(&plan);
+    plan.precision = PRECISION_FP16; /* Megatron-LM accumulates fp16 gradients in 16 bit unless told otherwise */
+    CHECK_DOUBLE(part(&plan, &plain, &load, MEMORY_GRADIENTS), 2e9, 1e-12);
+    plan.grad_bytes = 4;
+    CHECK_DOUBLE(part(&plan, &plain, &load, MEMORY_GRADIENTS), 4e9, 1e-12);
+    plan.moment_bytes = 2;
+    CHECK_DOUBLE(part(&plan, &plain, &load, MEMORY_OPTIMIZER), 1e9, 1e-12);
+    plan.optimizer_offload = 0.75;
+    CHECK_DOUBLE(part(&plan, &plain, &load, MEMORY_OPTIMIZER), 0.25e9, 1e-12);
+    struct stack unfused = plain;
+    unfused.optimizer_temporary_bytes = 8;
+    plan.optimizer_offload = 0;
+    CHECK_DOUBLE(part(&plan, &unfused, &load, MEMORY_TEMPORARY), 1e9, 1e-12);
+}
+
+static void test_logits(void)
+{
+    struct plan plan;
+    struct rank_load load = usual_load();
+    plan_defaults(&plan);
+    load.logits = 1e9;
+    load.working_bytes = 7e9;
+    static const struct { enum cross_entropy how; double logits, temporary; } rows[] = {
+        {CROSS_ENTROPY_STACK, 6e9, 1e9}, {CROSS_ENTROPY_UNFUSED, 6e9, 1e9}, {CROSS_ENTROPY_FUSED, 10e9, 0}, {CROSS_ENTROPY_IN_PLACE, 2e9, 5e9},
+        {CROSS_ENTROPY_CHUNKED, 0, 7e9}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) { /* the larger of the two is there at the peak */
+        plan.cross_entropy = rows[i].how;
+        CHECK_DOUBLE(part(&plan, &plain, &load, MEMORY_LOGITS), rows[i].logits, 1e-12);
+        CHECK_DOUBLE(part(&plan, &plain, &load, MEMORY_TEMPORARY), rows[i].temporary, 1e-12);
+    }
+    struct stack gathered = plain;
+    gathered.gathered_logits = true;
+    plan.tp = 4;
+    plan.cross_entropy = CROSS_ENTROPY_UNFUSED;
+    CHECK_DOUBLE(part(&plan, &gathered, &load, MEMORY_LOGITS), 24e9, 1e-12);
+    CHECK_DOUBLE(part(&plan, &gathered, &load, MEMORY_TEMPORARY), 7e9, 1e-12);
+}
+
+/* The search extrapolates from two points (sim/search_unit.c). */
+static void test_linear(void)
+{
+    struct plan plan;
+    struct rank_load load = usual_load();
+    double bytes[MEMORY_PARTS], total[3];
+    plan_defaults(&plan);
+    load.logits = 1e9;
+    load.working_bytes = 9e9;
+    for (int i = 0; i < 3; i++) {
+        load.kept_bytes = i * 3e9;
+        total[i] = memory_rank(&plan, &plain, &accelerator, &load, bytes);
+        double sum = 0;
+        for (int k = 0; k < MEMORY_PARTS; k++)
+            sum += bytes[k];
+        CHECK_DOUBLE(total[i], sum, 1e-12);
+        CHECK(memory_allocated(bytes) <= memory_reserved(bytes) && memory_reserved(bytes) <= total[i]);
+    }
+    CHECK_DOUBLE(total[2] - total[1], total[1] - total[0], 1e-12);
+}
+
+/* FSDP: fp32 shards; a pipeline keeps gathered weights and whole gradients through the step. */
+static void test_sharded(void)
+{
+    struct plan plan;
+    struct stack fsdp = plain;
+    struct rank_load load = usual_load();
+    plan_defaults(&plan);
+    fsdp.sharded_per_layer = true;
+    plan.zero = 3;
+    CHECK_DOUBLE(part(&plan, &fsdp, &load, MEMORY_WEIGHTS), 0.5e9, 1e-12);
+    CHECK_DOUBLE(part(&plan, &fsdp, &load, MEMORY_GRADIENTS), 0.5e9, 1e-12);
+    CHECK_DOUBLE(part(&plan, &fsdp, &load, MEMORY_OPTIMIZER), 1e9, 1e-12);
+    plan.zero = 2;
+    plan.pp = 2;
+    CHECK_DOUBLE(part(&plan, &fsdp, &load, MEMORY_WEIGHTS), 2.5e9, 1e-12);
+    CHECK_DOUBLE(part(&plan, &fsdp, &load, MEMORY_GRADIENTS), 4.5e9, 1e-12);
+}
+
+int main(void)
+{
+    test_states();
+    test_options();
+    test_logits();
+    test_linear();
+    test_sharded();
+    return test_report();
+}
