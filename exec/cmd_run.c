@@ -7,6 +7,7 @@
 #include "cost/base/opt.h"
 #include "cost/cluster.h"
 #include "cost/profile.h"
+#include "exec/checkpoint.h"
 #include "exec/commands_exec.h"
 #include "exec/device_paced.h"
 #include "exec/measure.h"
@@ -20,7 +21,8 @@ enum { DEVICE_CPU, DEVICE_CUDA, DEVICE_PACED };
 
 struct arguments {
     struct job_options job;
-    const char *trace, *cluster, *profile;
+    const char *trace, *cluster, *profile, *checkpoint, *resume;
+    int64_t checkpoint_every;
     double forward_ms, backward_ms, wgrad_ms;
     int64_t steps, warmup, decay;
     double rate, min_rate, weight_decay, clip;
@@ -53,6 +55,9 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
         {"kernels", OPT_STRING, &a->job.kernels, 0, 0, NULL, "NAME", "cpu (default) or reference"},
         {"threads", OPT_INT, &a->job.threads, 1, 1024, NULL, "N", "per rank (default 1)"},
         {"trace", OPT_STRING, &a->trace, 0, 0, NULL, "FILE", "Chrome/Perfetto trace of the last step"},
+        {"checkpoint", OPT_STRING, &a->checkpoint, 0, 0, NULL, "DIR", "write a checkpoint there after the last step"},
+        {"checkpoint-every", OPT_INT, &a->checkpoint_every, 1, 1e9, NULL, "N", "and after every N steps"},
+        {"resume", OPT_STRING, &a->resume, 0, 0, NULL, "DIR", "go on from the latest checkpoint there, whatever plan wrote it"},
         {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "table (default), json"},
         {NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL},
     };
@@ -170,7 +175,17 @@ static void push_step(struct json *steps, const struct trainer *t, const struct 
     json_push(steps, step);
 }
 
-static void train(const struct arguments *a, struct trainer *t, struct measurement *m, struct json *steps, int rank)
+static int save(const struct arguments *a, const struct trainer *t, int64_t done)
+{
+    struct err err = {0};
+    bool due = done == a->steps || (a->checkpoint_every > 0 && done % a->checkpoint_every == 0);
+    if (!a->checkpoint || !due || checkpoint_save(t, a->checkpoint, &err) == 0)
+        return 0;
+    exec_print(t->executor.world, "run", "", &err);
+    return -1;
+}
+
+static int train(const struct arguments *a, struct trainer *t, struct measurement *m, struct json *steps, int rank)
 {
     for (int64_t i = 0; i < a->steps; i++) {
         struct step_result result;
@@ -178,10 +193,13 @@ static void train(const struct arguments *a, struct trainer *t, struct measureme
         trainer_update(t, &result);
         measure_step(m, t, &result);
         if (rank == 0 && a->format == 0)
-            print_step(t, &result, i + 1);
+            print_step(t, &result, t->optimizer.step + t->optimizer.skipped);
         push_step(steps, t, &result);
+        if (save(a, t, i + 1) < 0)
+            return -1;
     }
     measure_end(m, t);
+    return 0;
 }
 
 static int write_trace(const struct arguments *a, const struct trainer *t, struct measurement *m, int rank)
@@ -257,9 +275,14 @@ static int run(const struct arguments *a, struct job *job, struct world *world)
         t.device.name = "paced";
     trainer_start(&t, a->device == DEVICE_PACED ? &pacing : NULL);
     set_optimizer(a, &t.optimizer);
+    if (a->resume && checkpoint_load(&t, a->resume, &err) < 0) {
+        exec_print(world, "run", "", &err);
+        return EXIT_INPUT;
+    }
     struct json *steps = json_new_array();
     measure_begin(&m, &t, a->steps);
-    train(a, &t, &m, steps, world->rank);
+    if (train(a, &t, &m, steps, world->rank) < 0)
+        return EXIT_MACHINE;
     if (world->rank == 0 && a->format == 0)
         print_summary(&m, &t, predicted);
     if (world->rank == 0 && a->format == 1)
