@@ -5,6 +5,7 @@
 #include "cost/base/err.h"
 #include "cost/base/json.h"
 #include "cost/base/opt.h"
+#include "cost/base/unit.h"
 #include "cost/cluster.h"
 #include "cost/profile.h"
 #include "exec/checkpoint.h"
@@ -21,7 +22,7 @@ enum { DEVICE_CPU, DEVICE_CUDA, DEVICE_PACED };
 
 struct arguments {
     struct job_options job;
-    const char *trace, *cluster, *profile, *checkpoint, *resume;
+    const char *trace, *cluster, *profile, *checkpoint, *resume, *memory;
     int64_t checkpoint_every;
     double forward_ms, backward_ms, wgrad_ms;
     int64_t steps, warmup, decay;
@@ -54,6 +55,7 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
         {"balanced", OPT_FLAG, &a->balanced, 0, 0, NULL, NULL, "experts in turn instead of the router's choice"},
         {"kernels", OPT_STRING, &a->job.kernels, 0, 0, NULL, "NAME", "cpu (default) or reference"},
         {"threads", OPT_INT, &a->job.threads, 1, 1024, NULL, "N", "per rank (default 1)"},
+        {"max-memory", OPT_STRING, &a->memory, 0, 0, NULL, "SIZE", "most that a rank's buffers may take, such as 2GiB (default: any)"},
         {"trace", OPT_STRING, &a->trace, 0, 0, NULL, "FILE", "Chrome/Perfetto trace of the last step"},
         {"checkpoint", OPT_STRING, &a->checkpoint, 0, 0, NULL, "DIR", "write a checkpoint there after the last step"},
         {"checkpoint-every", OPT_INT, &a->checkpoint_every, 1, 1e9, NULL, "N", "and after every N steps"},
@@ -313,7 +315,13 @@ int cmd_run(struct world *world, int argc, char **argv)
         exec_print(world, "run", "", &err);
         return EXIT_MACHINE;
     }
+    double limit = 0;
+    if (a.memory && unit_parse_bytes(a.memory, &limit, &err) < 0) {
+        exec_print(world, "run", "", &err);
+        return EXIT_USAGE;
+    }
     int code = job_load(&job, &a.job, "run", world);
+    job.device.bytes_limit = (int64_t)limit;
     if (code == EXIT_ANSWERED)
         code = run(&a, &job, world);
     job_release(&job);

@@ -27,6 +27,7 @@ struct device {
     void (*fail)(void *context, const char *sentence);
     void *fail_context;
     int64_t bytes_now, bytes_peak;
+    int64_t bytes_limit; /* more is refused as if there were no room; 0 = what the machine has */
 };
 
 void device_cpu_init(struct device *device, const struct kernels *kernels);

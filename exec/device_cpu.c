@@ -60,7 +60,8 @@ void device_cpu_init(struct device *device, const struct kernels *kernels)
 static void *counted(struct device *device, int64_t n)
 {
     size_t bytes = (size_t)n * 4;
-    void *memory = device->allocate(device, bytes);
+    bool fits = device->bytes_limit == 0 || device->bytes_now + (int64_t)bytes <= device->bytes_limit;
+    void *memory = fits ? device->allocate(device, bytes) : NULL;
     if (!memory) {
         char sentence[160];
         snprintf(sentence, sizeof sentence, "no room for %lld bytes on device %s, which holds %lld", (long long)bytes, device->name,

@@ -1,0 +1,59 @@
+#!/bin/sh
+# What goes wrong ends all ranks, with one sentence and the right exit code. Usage: failures.sh PLANEXEC SOURCE_ROOT
+planexec=$1 root=$2
+command -v mpirun >/dev/null 2>&1 || exit 77
+scratch=$(mktemp -d) || exit 4
+trap 'rm -rf "$scratch"' EXIT
+export OPENBLAS_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl=self,vader ASAN_OPTIONS=detect_leaks=0
+model=$root/tests/exec/golden/llama-tiny.json
+failed=0
+
+plan() {
+    echo "{\"micro_batch\":2,\"global_batch\":16,\"seq_len\":32,\"precision\":\"fp32\",\"zero\":0,$1}" >"$scratch/plan.json"
+}
+
+expect() { # CODE SENTENCE RANKS ARGUMENT...
+    want=$1 sentence=$2 ranks=$3
+    shift 3
+    timeout 60 mpirun -np "$ranks" "$planexec" "$@" >"$scratch/out" 2>"$scratch/err" </dev/null
+    code=$?
+    lines=$(grep -c '^planexec' "$scratch/err")
+    if [ $code -ne "$want" ] || ! grep -q "$sentence" "$scratch/err" || [ "$lines" -ne 1 ]; then
+        echo "$*: exit code $code instead of $want, $lines lines; expected '$sentence'"
+        cat "$scratch/err"
+        failed=$((failed + 1))
+    fi
+}
+
+plan '"pp":2'
+expect 3 'mpirun -np 2 planexec' 4 run --model "$model" --plan "$scratch/plan.json"
+expect 2 "unknown option '--stepz'; did you mean '--steps'" 2 run --model "$model" --plan "$scratch/plan.json" --stepz 3
+expect 2 "unknown command 'runn'; did you mean 'run'" 2 runn
+expect 3 'nothing.json' 2 run --model "$scratch/nothing.json" --plan "$scratch/plan.json"
+expect 4 "without device 'cuda'" 2 run --model "$model" --plan "$scratch/plan.json" --device cuda
+expect 4 'cannot be made' 2 run --model "$model" --plan "$scratch/plan.json" --steps 1 --checkpoint /proc/none
+plan '"cp":3'
+expect 3 'seq_len' 3 run --model "$model" --plan "$scratch/plan.json"
+# Only the second stage is too large: one rank fails in the middle of a step, while the other one waits for it.
+plan '"pp":2,"layers_per_stage":[1,3]'
+expect 4 'rank 1 on .*no room for' 2 run --model "$model" --plan "$scratch/plan.json" --steps 100 --max-memory 2500KiB
+
+# An interrupt ends mpirun and all ranks.
+plan '"pp":2'
+mpirun -np 2 "$planexec" run --model "$model" --plan "$scratch/plan.json" --steps 1000000 >"$scratch/out" 2>&1 </dev/null &
+job=$!
+for i in 1 2 3 4 5 6 7 8 9 10; do
+    sleep 1
+    [ -s "$scratch/out" ] && break
+done
+kill -INT $job
+wait $job
+code=$?
+sleep 1
+if [ $code -eq 0 ] || ps -eo args | grep -F "$scratch/plan.json" | grep -qv grep; then
+    echo "interrupted: exit code $code, ranks left: $(ps -eo pid,args | grep -F "$scratch/plan.json" | grep -v grep)"
+    failed=$((failed + 1))
+fi
+echo "$failed failed"
+[ $failed -eq 0 ]
