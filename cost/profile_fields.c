@@ -51,6 +51,7 @@ static const struct profile_field accelerator_fields[] = {
     NUMBER("attention_mla_backward", ONE, A(attention_mla_backward), 0.1, 100, 3.3, +1,
            "attention backward / forward time, multi-head latent attention"),
     NUMBER("fp8_cast", ONE, A(fp8_cast), 0, 100, 0, +1, "extra bytes of fp8 linears for casts; 0 = in the GEMM form"),
+    NUMBER("calibrated_runs", ONE, A(calibrated_runs), 0, 1e9, 0, 0, "runs that the numbers were fitted to"),
     NUMBER("context_bytes", BYTES, A(context_bytes), 0, 1e12, 0, +1, "taken by the driver's context"),
     NUMBER("gemm_workspace_bytes", BYTES, A(gemm_workspace_bytes), 0, 1e11, 0, +1, "workspaces of the GEMM library"),
     WORD("default_link", A(default_link), true, "link between accelerators of a node when hw.json does not say"),
@@ -192,7 +193,9 @@ static const struct profile_field kernel_point_fields[] = {
 };
 
 static const struct profile_field residual_fields[] = {
-    NEEDED("factor", ONE, SIZE_MAX, 0.01, 100, +1, "measured / predicted"),
+    NUMBER("factor", ONE, SIZE_MAX, 0.01, 100, 1, +1, "measured / predicted"),
+    NUMBER("low", ONE, SIZE_MAX, 0.01, 100, 0.8, +1, "measured / predicted that 10 % of runs stay below"),
+    NUMBER("high", ONE, SIZE_MAX, 0.01, 100, 1.25, +1, "measured / predicted that 10 % of runs exceed"),
     LAST,
 };
 

@@ -12,6 +12,7 @@
 #include "cost/profile.h"
 #include "cost/profile_store.h"
 #include "sim/calibrate.h"
+#include "sim/calibrate_intervals.h"
 #include "sim/commands.h"
 #include "sim/inputs.h"
 #include "sim/validate_stats.h"
@@ -21,7 +22,7 @@ struct arguments {
     const char *measured, *models, *profile, *out, *only, *trust, *source;
     int format;
     int64_t folds;
-    bool full_table;
+    bool full_table, intervals;
 };
 enum { FORMAT_TABLE, FORMAT_JSON, FORMAT_CSV };
 static const char *const formats[] = {"table", "json", "csv", NULL};
@@ -37,6 +38,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"trust", OPT_STRING, &a->trust, 0, 0, NULL, "A", "fit only the runs whose trust column says so"},
         {"folds", OPT_INT, &a->folds, 0, 1000, NULL, "N", "parts of the cross-validation (default 10; 0 = none)"},
         {"full-table", OPT_FLAG, &a->full_table, 0, 0, NULL, NULL, "weak prior, groups of many runs count less: how the shipped numbers are made"},
+        {"intervals", OPT_FLAG, &a->intervals, 0, 0, NULL, NULL, "no fit: the 80 % intervals of predictions, by stack, experts and nodes"},
         {"source", OPT_STRING, &a->source, 0, 0, NULL, "TEXT", "written beside each number (default: the table's name)"},
         {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "table (default), json, or csv: rows of a profile"},
         {NULL, 0, NULL, 0, 0, NULL, NULL, NULL}};
@@ -162,6 +164,30 @@ static int write_answer(const struct arguments *a, const struct result *r, struc
     return code;
 }
 
+/* Rows as CSV, and into the profile when one is named. */
+static int write_intervals(const struct arguments *a, struct validation *validation, struct err *err)
+{
+    char date[16];
+    struct arena arena = {0};
+    struct profile_rows rows = {0};
+    const char *out = a->out ? a->out : a->profile;
+    today(date);
+    validation_price_all(validation);
+    int result = calibrate_interval_rows(validation, date, a->source ? a->source : a->measured, &arena, &rows, err);
+    if (result == 0) {
+        puts(profile_csv_header);
+        for (size_t i = 0; i < rows.n; i++)
+            profile_csv_print(&rows.row[i], stdout);
+    }
+    if (result == 0 && out) {
+        profile_rows_sort(&rows, NULL, NULL);
+        result = profile_store_write(out, &rows, date, err);
+    }
+    profile_rows_release(&rows);
+    arena_release(&arena);
+    return result == 0 ? EXIT_ANSWERED : result == PROFILE_STORE_MACHINE ? EXIT_MACHINE : EXIT_INPUT;
+}
+
 static int fit(const struct arguments *a, struct validation *validation, struct err *err)
 {
     struct arena arena = {0};
@@ -197,7 +223,7 @@ static int run(const struct arguments *a, struct err *err)
     bool layer = a->profile && access(a->profile, F_OK) == 0; /* a new file begins as a copy of nothing */
     if (profile_open(NULL, &profile, err) == 0 && (!layer || profile_layer(profile, a->profile, err) == 0) &&
         validation_load(&validation, a->measured, a->models, profile, err) == 0)
-        code = fit(a, &validation, err);
+        code = a->intervals ? write_intervals(a, &validation, err) : fit(a, &validation, err);
     validation_release(&validation);
     profile_close(profile);
     return code;
