@@ -228,6 +228,8 @@ void ops_mlp(struct builder *b, double ffn, enum recompute_module module)
     struct linear_times row = builder_linear(b, "down", b->rate, b->tokens, hidden, inner);
     builder_tp_leave(b, hidden, row);
     double output = inner * b->tokens * b->input_bytes, kept = gates * inner * t + output;
+    if (m->gated && b->context->stack->eager_activation)
+        kept += inner * t;
     double sharded_kept = gates * 0.5 * inner * t + b->tokens_rank * hidden * b->bytes;
     builder_keep(b, kept, whole ? 0 : sharded ? sharded_kept : cheap ? gates * inner * b->tokens * gate_bytes(b) : kept);
     /* gradients of the activation's input, of the layer's output and input; what the activation gave is freed by then */
