@@ -218,7 +218,7 @@ int compare_chart_bubbles(const char *path, const struct pricing *pricing, int p
     put_frame(p.script, title, "micro-batches", "bubble (% of all ranks’ time)");
     fprintf(p.script,
             "set logscale x 2\nset xrange [1:%d]\nset yrange [0:100]\nset key outside right top samplen 2\nplot \\\n",
-            most_micro_batches);
+            most_micro_batches > 1 ? most_micro_batches : 2);
     for (int i = 0; i < n; i++) {
         put_line(p.data, pricing, pp, vp, most_micro_batches, which[i]);
         fprintf(p.script,

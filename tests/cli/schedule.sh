@@ -67,5 +67,12 @@ if command -v gnuplot >/dev/null 2>&1; then
     expect 0 "$plansim" chart gantt --schedule zb-v --pp 4 --microbatches 8 --out again.svg
     expect 0 "$plansim" chart bubbles --pp 4 --microbatches 8 --out bubbles.svg
     written again.svg bubbles.svg
+    for pp in 1 4; do # the smallest sizes have pictures too
+        rm -f one.svg few.svg
+        expect 0 "$plansim" chart bubbles --pp $pp --microbatches 1 --out one.svg
+        expect 0 "$plansim" compare --pp $pp --microbatches 1 --chart few.svg
+        stderr_is_empty
+        written one.svg few.svg
+    done
 fi
 finish
