@@ -264,7 +264,7 @@ int cmd_schedule(int argc, char **argv)
     if (parse(&a, argc, argv, &help, &err) < 0 || (!help && ask(&a, &q, &err) < 0))
         code = EXIT_USAGE;
     else if (!help && price(&a, &q, &arena, &priced, &err) < 0)
-        code = EXIT_INPUT;
+        code = a.program || a.stage_cost ? EXIT_INPUT : EXIT_USAGE; /* no file was read */
     else if (!help)
         code = print(&a, &q, &priced, &err);
     if (!help && code == EXIT_ANSWERED && a.trace && write_trace(&a, &priced, &err) < 0)

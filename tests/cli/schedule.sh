@@ -54,6 +54,8 @@ stdout_is_empty
 refused 2 'goes with interleaved' "$plansim" schedule --schedule 1f1b --pp 4 --microbatches 8 --group 4
 refused 2 'goes with zb-auto' "$plansim" schedule --schedule 1f1b --pp 4 --microbatches 8 --memory-limit 3
 refused 2 'goes with zb-auto' "$plansim" schedule --schedule zb-h1 --pp 4 --microbatches 8 --freed-by-b 0.5
+refused 2 'nearest valid: 4' "$plansim" schedule --schedule zb-v-auto --pp 8 --microbatches 24 --memory-limit 1
+expect 0 "$plansim" schedule --schedule zb-v-auto --pp 8 --microbatches 24 --memory-limit 4
 refused 2 "'F' is given twice" "$plansim" schedule --schedule 1f1b --pp 4 --microbatches 8 --cost F=1,F=2
 refused 2 '.png, .svg or .pdf' "$plansim" schedule --schedule 1f1b --pp 4 --microbatches 8 --chart gantt.jpg
 mkdir nothing
