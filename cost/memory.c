@@ -75,6 +75,8 @@ double memory_rank(const struct plan *plan, const struct stack *stack, const str
     }
     if (plan->zero >= 3) /* two gathered layers and one layer's gradients, and the gathered embedding or head */
         bytes[MEMORY_TEMPORARY] += load->largest_layer_params * (2 * memory_weight_bytes(plan) + 4) + load->edge_params * memory_weight_bytes(plan);
+    if (stack->wgrad_stand_in)
+        bytes[MEMORY_TEMPORARY] += load->shape_params * memory_weight_bytes(plan);
     bytes[MEMORY_ACTIVATIONS] = load->kept_bytes;
     /* Megatron-LM: the logits are gone when the last layer's backward needs its temporaries; where the training loop holds
      * them, or the allocator does, both count. */

@@ -21,6 +21,7 @@ extern const char *const memory_part_names[]; /* "weights", ... NULL */
 struct rank_load {
     double dense_params, expert_params; /* on this rank before ZeRO */
     double largest_layer_params;        /* dense + expert of its largest layer */
+    double shape_params;                /* of one layer's different weights: dense + one expert */
     double edge_params;                 /* embedding and head on this rank, in dense_params too */
     double dp_ways, expert_dp_ways;     /* ranks that share one copy's states: dp*cp, expert dp */
     double kept_bytes;                  /* activations of all micro-batches in flight at the peak */

@@ -41,7 +41,8 @@ enum cuda_graph { CUDA_GRAPH_NONE, CUDA_GRAPH_PARTIAL, CUDA_GRAPH_FULL };
  * algorithm 1 holds two more micro-batches in flight, algorithm 2 one, an interlaced pipeline half as many again). */
 enum vocab_parallel { VOCAB_EDGES, VOCAB_PIPELINE, VOCAB_PIPELINE_2, VOCAB_INTERLACED };
 /* How the loss treats the logits, which sets what a logit takes at the peak (memory.h): unfused = a 16-bit and one fp32 copy
- * worked on in place, fused = one more fp32 copy (Megatron-core's "native" fusion), in-place = the gradient takes the logits'
+ * worked on in place, fused = one more fp32 copy (Megatron-core's "native" fusion until 2025;
+ * since then as unfused), in-place = the gradient takes the logits'
  * own place (TransformerEngine's), chunked = head and loss in slices, logits never whole (Liger, torch.compile of both). */
 enum cross_entropy { CROSS_ENTROPY_STACK, CROSS_ENTROPY_UNFUSED, CROSS_ENTROPY_FUSED, CROSS_ENTROPY_IN_PLACE, CROSS_ENTROPY_CHUNKED };
 /* What selective recompute repeats (Megatron-core's --recompute-modules): bits of plan.recompute_modules. */

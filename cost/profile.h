@@ -164,6 +164,7 @@ struct stack {
     double cross_entropy_copies; /* buffers of 4 bytes per logit alive at once */
     bool gathered_logits;        /* every tensor-parallel rank has all of the vocabulary's logits */
     bool keeps_gathered;         /* sequence parallelism: the gathered inputs of column-parallel linears are kept, not gathered again */
+    bool wgrad_stand_in;         /* a 16-bit tensor of each weight shape stands for gradients that were added to fp32 ones in the GEMM */
     bool eager_activation;       /* a gated activation keeps its first factor too */
     double score_kept_bytes;     /* per attention score of an unfused softmax without dropout: its output in 16 bit 2, fp32 copies more */
     double optimizer_temporary_bytes; /* per updated parameter, of an unfused optimizer: fp32 gradients, intermediate results */

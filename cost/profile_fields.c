@@ -179,6 +179,7 @@ static const struct profile_field stack_fields[] = {
     NUMBER("cross_entropy_copies", ONE, S(cross_entropy_copies), 0, 20, 2, +1, "buffers of 4 bytes per logit alive at once"),
     SWITCH("gathered_logits", S(gathered_logits), 0, 0, "the loss sees all of the vocabulary on every tensor-parallel rank"),
     SWITCH("keeps_gathered", S(keeps_gathered), 0, 0, "sequence parallelism: gathered inputs of linears are kept"),
+    SWITCH("wgrad_stand_in", S(wgrad_stand_in), 0, 0, "16-bit stand-ins of weight gradients that the GEMM accumulates"),
     SWITCH("eager_activation", S(eager_activation), 0, 0, "a gated activation of two kernels keeps what is between them"),
     NUMBER("score_kept_bytes", ONE, S(score_kept_bytes), 1, 32, 2, +1, "per attention score of an unfused softmax without dropout"),
     NUMBER("optimizer_temporary_bytes", ONE, S(optimizer_temporary_bytes), 0, 32, 0, +1, "per updated parameter, during the optimizer's step"),

@@ -115,6 +115,8 @@ static void add_layers(const struct stages *s, struct stage_price *stage, const 
     stage->dense_params += n * dense;
     stage->expert_params += n * expert;
     stage->largest_layer_params = fmax(stage->largest_layer_params, dense + expert);
+    double local = fmax(1, (double)s->question->model->experts / plan->ep);
+    stage->shape_params = fmax(stage->shape_params, dense + expert / local);
 }
 
 static int recomputed_layers(const struct plan *plan, int layers)
@@ -127,9 +129,10 @@ static int recomputed_layers(const struct plan *plan, int layers)
 /* Embedding or head, or a part of it. */
 static void add_edge(const struct stages *s, struct stage_price *stage, const struct layer_price *p, double part, double params)
 {
-    double largest = stage->largest_layer_params;
+    double largest = stage->largest_layer_params, shape = stage->shape_params;
     add_layers(s, stage, p, part, 0, params, 0);
     stage->largest_layer_params = largest;
+    stage->shape_params = shape;
     stage->edge_params += part * params;
 }
 
@@ -285,6 +288,7 @@ static void add_stage(struct stage_price *sum, const struct stage_price *add)
     sum->expert_params += add->expert_params;
     sum->edge_params += add->edge_params;
     sum->largest_layer_params = fmax(sum->largest_layer_params, add->largest_layer_params);
+    sum->shape_params = fmax(sum->shape_params, add->shape_params);
     sum->working_bytes = fmax(sum->working_bytes, add->working_bytes);
     sum->layers += add->layers;
 }
@@ -355,10 +359,10 @@ double stages_rank_memory(const struct stages *s, int rank, const struct stage_p
     if (plan->overlap.ep && plan->pp > 1) /* the overlapped slot holds one more micro-batch of a chunk; without a pipeline one ends as the next begins */
         kept_bytes += sum->kept_bytes / plan->vp;
     if (plan->pp > 1)
-        kept_bytes += plan->vocab_parallel == VOCAB_PIPELINE ? 2 * sum->kept_bytes : plan->vocab_parallel == VOCAB_PIPELINE_2 ? sum->kept_bytes :
-                      plan->vocab_parallel == VOCAB_INTERLACED ? 0.5 * kept_bytes : 0;
+        kept_bytes += plan->vocab_parallel == VOCAB_PIPELINE ? 2 * plan->vp * sum->kept_bytes : plan->vocab_parallel == VOCAB_PIPELINE_2 ? plan->vp * sum->kept_bytes :
+                      plan->vocab_parallel == VOCAB_INTERLACED ? 0.5 * kept_bytes : 0; /* each barrier once per chunk */
     struct rank_load load = {.dense_params = sum->dense_params, .expert_params = sum->expert_params,
-                             .largest_layer_params = sum->largest_layer_params, .edge_params = sum->edge_params, .dp_ways = s->dp_ways,
+                             .largest_layer_params = sum->largest_layer_params, .shape_params = sum->shape_params, .edge_params = sum->edge_params, .dp_ways = s->dp_ways,
                              .expert_dp_ways = s->expert_dp_ways, .kept_bytes = kept_bytes, .working_bytes = sum->working_bytes,
                              .p2p_bytes = plan->pp > 1 ? 2 * s->places->p2p_bytes : 0, .communicators = s->places->communicators, .copies = 1};
     bool spread = plan->vocab_parallel != VOCAB_EDGES && plan->pp > 1;

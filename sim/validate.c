@@ -152,7 +152,7 @@ static void take_prediction(struct outcome *o, const struct prediction *p)
     o->high_s = p->step_time_high_s;
     o->error = p->step_time_s / o->measured_s - 1;
     o->memory_gib = heaviest_gib(p, o->counter);
-    o->memory_error = o->run->mem_gib > 0 ? o->memory_gib / o->run->mem_gib - 1 : (double)NAN;
+    o->memory_error = run_memory_gib(o->run) > 0 ? o->memory_gib / run_memory_gib(o->run) - 1 : (double)NAN;
     o->device_gib = p->peak_bytes / UNIT_GIB;
     o->fits = p->fits;
     memcpy(o->time_s, p->time_s, sizeof o->time_s);

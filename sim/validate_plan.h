@@ -36,5 +36,7 @@ struct json *run_plan_cluster(const struct run *run, const struct run_plan *plan
 
 /* Heaviest stage under the counter that the row names: "allocated", "reserved" or "device". */
 const char *run_memory_counter(const struct run *run);
+/* The row's memory in GiB; NaN = not stated. */
+double run_memory_gib(const struct run *run);
 
 #endif

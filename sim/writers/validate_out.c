@@ -118,7 +118,7 @@ void validate_print_csv(FILE *out, const struct validation *v)
         csv_number(out, o->measured_s, "%.6g");
         csv_number(out, o->predicted ? o->error : none, "%.4f");
         csv_number(out, o->predicted ? o->memory_gib : none, "%.3f");
-        csv_number(out, o->run->mem_gib, "%.3f");
+        csv_number(out, run_memory_gib(o->run), "%.3f");
         fprintf(out, ",%s,", !o->predicted ? "" : o->fits ? "yes" : "no");
         csv_text(out, o->mapped.assumed);
         putc(',', out);
@@ -168,7 +168,7 @@ static struct json *row_to_json(const struct outcome *o)
     json_put_number(object, "error", o->predicted ? o->error : none);
     json_put_string(object, "memory_counter", run_counter_names[o->counter]);
     json_put_number(object, "predicted_memory_gib", o->predicted ? o->memory_gib : none);
-    json_put_number(object, "measured_memory_gib", o->run->mem_gib);
+    json_put_number(object, "measured_memory_gib", run_memory_gib(o->run));
     json_put_string(object, "result", o->run->result == RUN_OK ? "ok" : o->run->result == RUN_OOM ? "oom" : "error");
     if (o->predicted)
         json_put_bool(object, "fits", o->fits);

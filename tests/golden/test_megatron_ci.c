@@ -252,6 +252,7 @@ static int predict(struct world *world, struct row *row, double *ret_peak, doubl
     json_put_int(hw, "nodes", row->gpus > 8 ? row->gpus / 8 : 1);
     json_put_int(hw, "accelerators_per_node", row->gpus > 8 ? 8 : row->gpus);
     int result = cluster_parse(hw, "cluster of the row", world->profile, &cluster, &warn, &err);
+    world->stack.wgrad_stand_in = !flag(row, "no_gradient_accumulation_fusion") && strcmp(word(row, "transformer_impl"), "local") != 0;
     struct question question = {.model = &row->model, .cluster = &cluster, .profile = world->profile, .stacks = &world->stack, .n_stacks = 1,
                                 .memory_limit_bytes = 1e15};
     if (result == 0)
