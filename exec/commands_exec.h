@@ -16,6 +16,7 @@ struct err;
 
 int cmd_run(struct world *world, int argc, char **argv);
 int cmd_check(struct world *world, int argc, char **argv);
+int cmd_profile(struct world *world, int argc, char **argv);
 
 /* Model, plan, data and device of one command, checked against each other and the number of ranks. */
 struct job {

@@ -17,6 +17,7 @@ struct command {
 static const struct command commands[] = {
     {"run", cmd_run, "train a model under a plan; time, loss and memory of every step"},
     {"check", cmd_check, "a plan's losses, gradients and weights against the one-rank run"},
+    {"profile", cmd_profile, "measure this machine's kernels and collectives into a profile"},
 };
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
