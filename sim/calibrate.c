@@ -232,7 +232,7 @@ static void step_by(struct calibration *c, const double *from, const double *ste
     for (int p = 0; p < c->n; p++) {
         struct calibrate_parameter *q = &c->parameter[p];
         double x = fmin(fmax(from[p] - step[p], to_x(q, q->low)), to_x(q, q->high));
-        q->value = from_x(q, x);
+        q->value = fmin(fmax(from_x(q, x), q->low), q->high);
     }
     calibrate_apply(c, false);
 }

@@ -13,6 +13,7 @@
 #include "cost/profile_store.h"
 #include "sim/calibrate.h"
 #include "sim/calibrate_intervals.h"
+#include "sim/calibrate_points.h"
 #include "sim/commands.h"
 #include "sim/inputs.h"
 #include "sim/validate_stats.h"
@@ -23,6 +24,7 @@ struct arguments {
     int format;
     int64_t folds;
     bool full_table, intervals;
+    struct points_arguments points;
 };
 enum { FORMAT_TABLE, FORMAT_JSON, FORMAT_CSV };
 static const char *const formats[] = {"table", "json", "csv", NULL};
@@ -34,6 +36,13 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"models", OPT_STRING, &a->models, 0, 0, NULL, "FILE", "config.json objects by the table's model column"},
         {"profile", OPT_STRING, &a->profile, 0, 0, NULL, "FILE", "your own profile: layered over the shipped one, and written unless --out is given"},
         {"out", OPT_STRING, &a->out, 0, 0, NULL, "FILE", "profile to write instead"},
+        {"gemm", OPT_STRING, &a->points.gemm, 0, 0, NULL, "FILE", "measured GEMMs: CSV with m, n, k, time_us, perhaps dtype, gpu, mode"},
+        {"nccl-tests", OPT_STRING, &a->points.nccl, 0, 0, NULL, "FILE", "log of nccl-tests or rccl-tests, text or JSON"},
+        {"accelerator", OPT_STRING, &a->points.accelerator, 0, 0, NULL, "NAME", "what --gemm and --nccl-tests were measured on"},
+        {"dtype", OPT_STRING, &a->points.dtype, 0, 0, NULL, "NAME", "rows of --gemm to take (default bf16)"},
+        {"gpu", OPT_STRING, &a->points.gpu, 0, 0, NULL, "NAME", "rows of --gemm to take by their gpu column (default: all)"},
+        {"op", OPT_STRING, &a->points.op, 0, 0, NULL, "NAME", "operation of a log that does not name it: all_reduce, all_gather, ..."},
+        {"link", OPT_STRING, &a->points.link, 0, 0, NULL, "NAME", "link or network of the curves (default: the accelerator's usual)"},
         {"only", OPT_STRING, &a->only, 0, 0, NULL, "NAME", "fit stack or accelerator numbers alone, or those of one name"},
         {"trust", OPT_STRING, &a->trust, 0, 0, NULL, "A", "fit only the runs whose trust column says so"},
         {"folds", OPT_INT, &a->folds, 0, 1000, NULL, "N", "parts of the cross-validation (default 10; 0 = none)"},
@@ -45,9 +54,10 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
     const char *positional[1];
     int n = 0, result = opt_parse(table, argc, argv, positional, 0, &n, ret_help, err);
     if (*ret_help)
-        opt_print_help(stdout, "plansim calibrate --measured runs.csv --models models.json [--profile my.db] [OPTION]...",
+        opt_print_help(stdout, "plansim calibrate --measured runs.csv --models models.json | --gemm points.csv | --nccl-tests log.txt  [--profile my.db] [OPTION]...",
                        "Fits the numbers of the stacks and accelerators that the runs used: shipped values as prior, plausible ranges\n"
-                       "as bounds. One run helps a little; none makes other plans absurd.",
+                       "as bounds. One run helps a little; none makes other plans absurd. --gemm fits the GEMM form of an accelerator,\n"
+                       "--nccl-tests the lines of its collectives.",
                        table, "plansim calibrate --measured mine.csv --models models.json --profile my.db");
     return result;
 }
@@ -215,14 +225,25 @@ static int fit(const struct arguments *a, struct validation *validation, struct 
     return code;
 }
 
+static int run_points(const struct arguments *a, const struct profile *profile, struct err *err)
+{
+    struct points_arguments points = a->points;
+    points.out = a->out ? a->out : a->profile;
+    points.source = a->source;
+    points.format = a->format;
+    return calibrate_points(&points, profile, err);
+}
+
 static int run(const struct arguments *a, struct err *err)
 {
     struct profile *profile = NULL;
     struct validation validation = {0};
     int code = EXIT_INPUT;
     bool layer = a->profile && access(a->profile, F_OK) == 0; /* a new file begins as a copy of nothing */
-    if (profile_open(NULL, &profile, err) == 0 && (!layer || profile_layer(profile, a->profile, err) == 0) &&
-        validation_load(&validation, a->measured, a->models, profile, err) == 0)
+    bool opened = profile_open(NULL, &profile, err) == 0 && (!layer || profile_layer(profile, a->profile, err) == 0);
+    if (opened && (a->points.gemm || a->points.nccl))
+        code = run_points(a, profile, err);
+    else if (opened && validation_load(&validation, a->measured, a->models, profile, err) == 0)
         code = a->intervals ? write_intervals(a, &validation, err) : fit(a, &validation, err);
     validation_release(&validation);
     profile_close(profile);
@@ -236,8 +257,11 @@ int cmd_calibrate(int argc, char **argv)
     bool help = false;
     int code = EXIT_USAGE;
     if (parse(&a, argc, argv, &help, &err) == 0 && !help) {
-        if (!a.measured || !a.models)
-            err_add(&err, "--measured FILE and --models FILE are needed");
+        bool points = a.points.gemm || a.points.nccl;
+        if (!points && (!a.measured || !a.models))
+            err_add(&err, "--measured FILE and --models FILE are needed, or --gemm FILE, or --nccl-tests FILE");
+        else if (points && a.measured)
+            err_add(&err, "--measured is fitted by a command of its own, after --gemm and --nccl-tests");
         else
             code = run(&a, &err);
     } else if (help) {

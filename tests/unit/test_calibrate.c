@@ -1,0 +1,153 @@
+/* Fits from measured points: GEMMs, logs of nccl-tests, runs. */
+#include "tests/unit/test.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "cost/base/arena.h"
+#include "cost/base/err.h"
+#include "cost/profile.h"
+#include "sim/calibrate.h"
+#include "sim/calibrate_gemm.h"
+#include "sim/calibrate_nccl.h"
+#include "sim/calibrate_solve.h"
+#include "sim/validate_layout.h"
+
+/* Writes text to a file of this process; returns its path, the caller's until the next call. */
+static const char *write_file(const char *name, const char *text)
+{
+    static char path[3][200];
+    static int next;
+    char *at = path[next++ % 3];
+    snprintf(at, sizeof path[0], "test_calibrate.%d.%s", (int)getpid(), name);
+    FILE *out = fopen(at, "w");
+    CHECK(out != NULL && fputs(text, out) >= 0 && fclose(out) == 0);
+    return at;
+}
+
+static void solves(void)
+{
+    struct arena arena = {0};
+    const double matrix[] = {4, 1, 1, 3}, gradient[] = {1, 2}, not_positive[] = {1, 2, 2, 1};
+    double x[2];
+    CHECK(solve_damped(matrix, gradient, 2, 0, x, &arena));
+    CHECK_DOUBLE(x[0], 1.0 / 11, 1e-12);
+    CHECK_DOUBLE(x[1], 7.0 / 11, 1e-12);
+    CHECK(!solve_damped(not_positive, gradient, 2, 0, x, &arena));
+    CHECK_DOUBLE(strtod_rounded(0.123456), 0.1235, 0);
+    arena_release(&arena);
+}
+
+/* Points made from a form are fitted back to it. */
+static void fits_gemms(void)
+{
+    struct arena arena = {0};
+    struct err err = {0};
+    struct gemm_fit fit;
+    static char text[20000];
+    size_t used = (size_t)snprintf(text, sizeof text, "m,n,k,time_us,mode\n4096,4096,broken,1,\n64,4096,4096,9,\n");
+    for (int m = 512; m <= 8192; m *= 2)
+        for (int n = 1024; n <= 8192; n *= 2)
+            for (int k = 1024; k <= 16384; k *= 4) {
+                double t = 5 + 2 * (m + 64.0) * (n + 64.0) * (k + 100.0) / (1000e12 * 0.75) * 1e6;
+                used += (size_t)snprintf(text + used, sizeof text - used, "%d,%d,%d,%.4f,\n%d,%d,%d,%.4f,sustained\n", m, n, k, t, m, n, k, t / 0.8);
+            }
+    CHECK_INT(calibrate_gemm(write_file("gemm", text), 1000e12, "", "", &arena, &fit, &err), 0);
+    CHECK_DOUBLE(fit.form.eff, 0.75, 0.01);
+    CHECK_DOUBLE(fit.form.t0_s, 5e-6, 0.05);
+    CHECK(fit.median < 0.005 && fit.n == 60);
+    CHECK_INT(fit.left_out, 2);
+    CHECK_DOUBLE(fit.sustained, 0.8, 0.01);
+    CHECK_INT(calibrate_gemm(write_file("few", "m,n,k,time_us\n512,512,512,9\n"), 1e15, "", "", &arena, &fit, &err), -1);
+    CHECK_CONTAINS(err.text, "at least 3");
+    arena_release(&arena);
+}
+
+static void reads_logs(void)
+{
+    static const char good[] = "./build/all_gather_perf -b 1M -g 4\n"
+                               "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+                               "[1,0]<stdout>:     1048576        262144     float    none      -1   100.00   10.49    7.86      0   100.0   10.49    7.86      0\n"
+                               "     2097152        524288     float    none      -1   180.00   11.65    8.74      0   180.0   11.65    8.74    N/A\n"
+                               "     4194304       1048576     float    none      -1   340.00   12.34    9.25      0   340.0   12.34    9.25      0\n"
+                               "     8388608       2097152     float    none      -1   340.00   99.99   75.00      0   340.0   99.99   75.00      0\n"
+                               "    16777216       4194304     float    none      -1node: Test CUDA failure\n"
+                               "           0             0     float    none      -1     5.70    0.00    0.00      0     5.54    0.00    0.00      0\n";
+    struct arena arena = {0};
+    struct err err = {0};
+    struct nccl_log log;
+    struct nccl_fit fit;
+    CHECK_INT(nccl_log_load(write_file("log", good), -1, &arena, &log, &err), 0);
+    CHECK_INT(log.n, 3);
+    CHECK_INT(log.broken, 2);
+    CHECK_INT(log.empty, 1);
+    CHECK_INT(log.row[0].op, COLLECTIVE_ALL_GATHER);
+    CHECK_INT(log.row[0].ranks, 4);
+    CHECK_INT(nccl_fit_series(log.row, log.n, &arena, &fit), 1);
+    CHECK_DOUBLE(fit.curve.line[0].alpha_s, 20e-6, 0.01);
+    CHECK(fit.median < 0.001);
+    CHECK_INT(nccl_log_load(write_file("none", "no table here\nBus error (core dumped)\n"), -1, &arena, &log, &err), -1);
+    CHECK_CONTAINS(err.text, "Bus error");
+    err_clear(&err);
+    CHECK_INT(nccl_log_load(write_file("line", "{\"name\":\"AllReduce\",\"gpus\":4,\"inPlace\":0,\"size\":1024,\"time\":19.18415,\"algBw\":0.0533774,\"busBw\":0.0800661,\"redop\":\"sum\"}\n"),
+                            -1, &arena, &log, &err), 0);
+    CHECK_DOUBLE(log.row[0].bus_bytes_per_s, 0.0800661e9, 1e-3);
+    arena_release(&arena);
+}
+
+static void reads_layouts(void)
+{
+    uint16_t counts[PLAN_CHUNKS_MAX];
+    CHECK_INT(layout_parse("Et*4|(t*4|)*14tmL", counts), 16);
+    CHECK(counts[0] == 4 && counts[14] == 4 && counts[15] == 1);
+    CHECK_INT(layout_parse("Et|(tt|)*30L", counts), 32);
+    CHECK(counts[0] == 1 && counts[1] == 2 && counts[30] == 2 && counts[31] == 0);
+    CHECK_INT(layout_parse("Et*4|(tttt|", counts), -1);
+    CHECK_INT(layout_parse("Etx", counts), -1);
+}
+
+/* Runs that all take 1.2 times the prediction: the numbers move towards them, stay in their ranges, and one run helps. */
+static void fits_runs(void)
+{
+    static const char models[] = "{\"m\": {\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 11008, \"num_hidden_layers\": 32, "
+                                 "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"vocab_size\": 32000, \"max_position_embeddings\": 8192}}";
+    struct arena arena = {0};
+    struct err err = {0};
+    struct profile *profile = NULL;
+    struct validation v = {0};
+    struct calibrate_options options;
+    struct calibration *c = arena_alloc(&arena, sizeof *c);
+    const char *runs = write_file("runs", "id,stack,accelerator,gpus,model,tp,pp,mbs,gbs,seq_len,recompute,zero,precision,step_time_s\n"
+                                          "a,megatron,h100-sxm,8,m,2,1,1,64,4096,none,1,bf16,1\n");
+    calibrate_defaults(&options);
+    CHECK_INT(profile_open(NULL, &profile, &err), 0);
+    CHECK_INT(validation_load(&v, runs, write_file("models", models), profile, &err), 0);
+    validation_price_all(&v);
+    if (!CHECK(v.outcome[0].predicted))
+        printf("%s%s\n", v.outcome[0].mapped.reason, err.text);
+    v.outcome[0].measured_s = 1.2 * v.outcome[0].step_time_s;
+    validation_price_all(&v);
+    double before = fabs(v.outcome[0].error);
+    CHECK_INT(calibrate_init(c, &v, &options, &arena, &err), 0);
+    CHECK_INT(calibrate_fit(c, &arena, &err), 0);
+    CHECK(fabs(v.outcome[0].error) < 0.6 * before);
+    for (int p = 0; p < c->n; p++)
+        CHECK(c->parameter[p].value >= c->parameter[p].low && c->parameter[p].value <= c->parameter[p].high);
+    calibrate_apply(c, true);
+    CHECK_DOUBLE(fabs(v.outcome[0].error), before, 1e-9);
+    validation_release(&v);
+    profile_close(profile);
+    arena_release(&arena);
+}
+
+int main(void)
+{
+    char command[100];
+    solves();
+    fits_gemms();
+    reads_logs();
+    reads_layouts();
+    fits_runs();
+    snprintf(command, sizeof command, "rm -f test_calibrate.%d.*", (int)getpid());
+    return system(command) == 0 ? test_report() : 1;
+}
