@@ -183,8 +183,8 @@ static const struct profile_field stack_fields[] = {
     SWITCH("eager_activation", S(eager_activation), 0, 0, "a gated activation of two kernels keeps what is between them"),
     NUMBER("score_kept_bytes", ONE, S(score_kept_bytes), 1, 32, 2, +1, "per attention score of an unfused softmax without dropout"),
     NUMBER("optimizer_temporary_bytes", ONE, S(optimizer_temporary_bytes), 0, 32, 0, +1, "per updated parameter, during the optimizer's step"),
-    NUMBER("norm_kept_bytes", ONE, S(norm_kept_bytes), 0, 32, 0, +1, "per element, kept by an unfused norm beside input and output"),
     NUMBER("workspace_bytes", BYTES, S(workspace_bytes), 0, 1e11, 0, +1, "masks, random states, buffers of the framework"),
+    NUMBER("norm_kept_bytes", ONE, S(norm_kept_bytes), 0, 32, 0, +1, "per element, kept by an unfused norm beside input and output"),
     LAST,
 };
 #undef S

@@ -222,6 +222,8 @@ static bool refused(struct row *row)
         why = "activation offload";
     else if (strcmp(cell(row, "offload"), "True") == 0)
         why = "offload";
+    else if (flag(row, "defer_embedding_wgrad_compute"))
+        why = "deferred gradient of the embedding";
     else if (strstr(test, "fsdp2"))
         why = "FSDP of PyTorch";
     else if (strstr(test, "release") && !*cell(row, "gpus"))
@@ -253,6 +255,8 @@ static int predict(struct world *world, struct row *row, double *ret_peak, doubl
     json_put_int(hw, "accelerators_per_node", row->gpus > 8 ? 8 : row->gpus);
     int result = cluster_parse(hw, "cluster of the row", world->profile, &cluster, &warn, &err);
     world->stack.wgrad_stand_in = !flag(row, "no_gradient_accumulation_fusion") && strcmp(word(row, "transformer_impl"), "local") != 0;
+    if (flag(row, "deterministic_mode")) /* CUBLAS_WORKSPACE_CONFIG=:4096:8 on two streams, TransformerEngine's beside them */
+        cluster.accelerator.gemm_workspace_bytes = fmax(cluster.accelerator.gemm_workspace_bytes, 68 * 1048576.0);
     struct question question = {.model = &row->model, .cluster = &cluster, .profile = world->profile, .stacks = &world->stack, .n_stacks = 1,
                                 .memory_limit_bytes = 1e15};
     if (result == 0)
@@ -264,8 +268,7 @@ static int predict(struct world *world, struct row *row, double *ret_peak, doubl
     }
     const double *bytes = world->prediction.stage[world->prediction.n_stages - 1].bytes;
     *ret_peak = memory_allocated(bytes);
-    *ret_steady = bytes[MEMORY_WEIGHTS] + bytes[MEMORY_GRADIENTS] + bytes[MEMORY_OPTIMIZER] + world->stack.workspace_bytes +
-                  cluster.accelerator.gemm_workspace_bytes;
+    *ret_steady = bytes[MEMORY_WEIGHTS] + bytes[MEMORY_GRADIENTS] + bytes[MEMORY_OPTIMIZER] + cluster.accelerator.gemm_workspace_bytes;
     return 0;
 }
 
