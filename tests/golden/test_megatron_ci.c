@@ -268,7 +268,8 @@ static int predict(struct world *world, struct row *row, double *ret_peak, doubl
     }
     const double *bytes = world->prediction.stage[world->prediction.n_stages - 1].bytes;
     *ret_peak = memory_allocated(bytes);
-    *ret_steady = bytes[MEMORY_WEIGHTS] + bytes[MEMORY_GRADIENTS] + bytes[MEMORY_OPTIMIZER] + cluster.accelerator.gemm_workspace_bytes;
+    *ret_steady = bytes[MEMORY_WEIGHTS] + bytes[MEMORY_GRADIENTS] + bytes[MEMORY_OPTIMIZER] + cluster.accelerator.gemm_workspace_bytes +
+                  (row->plan.precision == PRECISION_FP16 ? bytes[MEMORY_OPTIMIZER] / 3 : 0);
     return 0;
 }
 
