@@ -16,13 +16,15 @@ static uint64_t mixed(uint64_t x)
 
 static int read_words(FILE *file, int bits, struct data *data)
 {
-    uint16_t narrow;
+    size_t width = (size_t)bits / 8;
     for (int64_t i = 0; i < data->n_tokens; i++) {
-        size_t got = bits == 32 ? fread(&data->token[i], 4, 1, file) : fread(&narrow, 2, 1, file);
-        if (got != 1)
+        unsigned char byte;
+        uint16_t narrow;
+        uint32_t wide;
+        void *to = bits == 8 ? (void *)&byte : bits == 16 ? (void *)&narrow : (void *)&wide;
+        if (fread(to, width, 1, file) != 1)
             return -1;
-        if (bits == 16)
-            data->token[i] = narrow;
+        data->token[i] = bits == 8 ? byte : bits == 16 ? narrow : wide;
     }
     return 0;
 }
@@ -31,8 +33,8 @@ static int check_words(const char *path, const struct data *data, struct err *er
 {
     for (int64_t i = 0; i < data->n_tokens; i++)
         if (data->token[i] >= data->vocab)
-            return err_add(err, "data '%s': word %lld is %lu, the model's vocabulary has %lld (is it uint%s? --data-bits)", path,
-                           (long long)i, (unsigned long)data->token[i], (long long)data->vocab, "32");
+            return err_add(err, "data '%s': word %lld is %lu, the model's vocabulary has %lld (how wide are its words? --data-bits)", path,
+                           (long long)i, (unsigned long)data->token[i], (long long)data->vocab);
     return 0;
 }
 
@@ -41,8 +43,10 @@ int data_load(const char *path, int bits, int64_t vocab, uint64_t seed, struct d
     *ret = (struct data){.vocab = vocab, .seed = seed};
     if (strcmp(path, "synthetic") == 0)
         return 0;
+    if (bits != 0 && bits != 8 && bits != 16 && bits != 32)
+        return err_add(err, "--data-bits is %d; words are 8, 16 or 32 bits wide", bits);
     if (bits == 0)
-        bits = strstr(path, ".u32") || strstr(path, "uint32") ? 32 : 16;
+        bits = strstr(path, ".txt") ? 8 : strstr(path, ".u32") || strstr(path, "uint32") ? 32 : 16;
     FILE *file = fopen(path, "rb");
     if (!file)
         return err_add(err, "data '%s' cannot be opened", path);
