@@ -60,7 +60,7 @@ static double makespan_s(int pp, int vp, int micro_batches, const struct schedul
            slot = t->slot_s > 0 ? t->slot_s : u;
     int k = pp / 2 - 1;
     return micro_batches * u - (micro_batches - pp - 1) * (u - slot) + k * (slot - w + schedule_larger_s(0, b - w)) +
-           schedule_larger_s(k * (f - b), -f);
+           schedule_larger_s(k * (f - b), -f) + ((pp - 1) * (double)micro_batches / pp + 2 * k + 1) * t->comm_s;
 }
 
 static int in_flight(int pp, int vp, int micro_batches, int group, int rank)

@@ -44,7 +44,8 @@ static double makespan_s(int pp, int vp, int micro_batches, const struct schedul
     double slot = t->slot_s > 0 ? t->slot_s / vp : u;
     int k = pp - 1;
     return 2 * micro_batches * u - (2 * (micro_batches - pp) - 1) * (u - slot) +
-           k * (slot - w + schedule_larger_s(0, b - w)) + schedule_larger_s(k * (f - b), -f);
+           k * (slot - w + schedule_larger_s(0, b - w)) + schedule_larger_s(k * (f - b), -f) +
+           (pp > 1 ? 2 * (pp - 1) * (double)micro_batches / pp + 2 * (pp - 2) : 0) * t->comm_s;
 }
 
 static int in_flight(int pp, int vp, int micro_batches, int group, int rank)

@@ -4,6 +4,7 @@
  *   order: virtual index k and groups as in interleaved 1F1B; rank r runs w = min((V-1) G + P - 1 - r, M V) forwards,
  *   then (F_{w+k}, B_k), then the remaining B; from k = r on, every B_k is followed by the oldest W; at last all W
  *   makespan = M u + (P - 1)(F + B - min(F, B, W)) / V for M >= P, u = F + B + W; exact at c = 0
+ *   hops that show while c is small: P V + 3P - 4 (P - 1 fewer where W > min(F, B), 2 fewer for M = P)
  *   in flight = min((V - 1) G + P, M V) chunks on every rank, P stages for G = P
  * Source: ScheduleInterleavedZeroBubble of PyTorch (torch/distributed/pipelining/schedules.py), after Qi et al. 2023,
  * arXiv:2401.10241. With V = 1 it is ZB-H1. G as in interleaved.c.
@@ -58,7 +59,11 @@ static double makespan_s(int pp, int vp, int micro_batches, const struct schedul
 {
     double least_s = t->forward_s < t->backward_s ? t->forward_s : t->backward_s;
     least_s = t->wgrad_s < least_s ? t->wgrad_s : least_s;
-    return micro_batches * schedule_unit_s(t) + (pp - 1) * (t->forward_s + t->backward_s - least_s) / vp;
+    double hops = pp * vp + 3 * pp - 4 - (micro_batches > pp ? 0 : 2);
+    if (t->wgrad_s > least_s) /* W's cover some of them */
+        hops -= pp - 1;
+    return micro_batches * schedule_unit_s(t) + (pp - 1) * (t->forward_s + t->backward_s - least_s) / vp +
+           (pp > 1 ? hops : 0) * t->comm_s;
 }
 
 static bool exact(int pp, int micro_batches, const struct schedule_times *times)

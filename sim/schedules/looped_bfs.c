@@ -33,8 +33,10 @@ static int emit(const struct schedule_request *request, struct arena *arena, str
 
 static double makespan_s(int pp, int vp, int micro_batches, const struct schedule_times *times)
 {
-    double u = schedule_unit_s(times);
-    return micro_batches * u + (pp - 1) * u / vp + schedule_max(0, pp - micro_batches) * u * (vp - 1) / vp;
+    double u = schedule_unit_s(times), f = times->forward_s / vp, bw = u / vp - f, c = pp > 1 ? times->comm_s : 0;
+    double wait_s = schedule_larger_s(0, pp * (f + c) - micro_batches * f) +
+                    schedule_larger_s(0, pp * (bw + c) - micro_batches * bw); /* for the first to come round */
+    return micro_batches * u + (pp - 1) * (u / vp + 2 * c) + (vp - 1) * wait_s;
 }
 
 static int in_flight(int pp, int vp, int micro_batches, int group, int rank)

@@ -79,7 +79,9 @@ static double makespan_s(int pp, int vp, int micro_batches, const struct schedul
     (void)vp;
     double least_s = t->forward_s < t->backward_s ? t->forward_s : t->backward_s;
     least_s = t->wgrad_s < least_s ? t->wgrad_s : least_s;
-    return micro_batches * schedule_unit_s(t) + (pp - 1) * (t->forward_s + t->backward_s - least_s);
+    double hops = (t->wgrad_s > least_s ? 3 : 4) * (pp - 1) - (micro_batches > pp ? 0 : 2);
+    return micro_batches * schedule_unit_s(t) + (pp - 1) * (t->forward_s + t->backward_s - least_s) +
+           (pp > 1 ? hops : 0) * t->comm_s;
 }
 
 static bool exact(int pp, int micro_batches, const struct schedule_times *times)

@@ -36,7 +36,8 @@ static int emit(const struct schedule_request *request, struct arena *arena, str
 static double makespan_s(int pp, int vp, int micro_batches, const struct schedule_times *t)
 {
     (void)vp;
-    double skew_s = schedule_larger_s(t->forward_s, t->forward_s + t->backward_s - 2 * t->wgrad_s);
+    double skew_s =
+        schedule_larger_s(t->forward_s + t->comm_s, t->forward_s + t->backward_s - 2 * t->wgrad_s + 2 * t->comm_s);
     skew_s = schedule_larger_s(skew_s, t->backward_s - t->forward_s);
     return micro_batches * schedule_unit_s(t) + (pp - 1) * skew_s;
 }

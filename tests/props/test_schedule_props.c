@@ -262,8 +262,8 @@ static void test_closed_form(enum plan_schedule schedule, int most_pp, int most_
     arena_release(&arena);
 }
 
-/* The communication terms of GPipe, 1F1B and interleaved 1F1B: exact for a small hop, unit ops and pp dividing the
- * micro-batches. */
+/* The communication terms of schedules that have them: exact for a small hop, unit ops and pp dividing the
+ * micro-batches (DualPipe's for two and four ranks; ZB-H2 from 2 pp micro-batches on). */
 static void test_communication(enum plan_schedule schedule)
 {
     static struct trial t;
@@ -271,10 +271,14 @@ static void test_communication(enum plan_schedule schedule)
     struct program program;
     struct timeline timeline;
     const struct schedule *s = schedule_of(schedule);
-    t = (struct trial){.schedule = schedule, .vp = s->vp_max > 1 ? random_int(2, 4) : 1};
+    t = (struct trial){.schedule = schedule, .vp = s->vp_max > 2 ? random_int(2, 4) : s->vp_default};
     t.request = (struct schedule_request){.pp = random_int(2, 24), .vp = t.vp};
-    t.request.micro_batches = t.request.pp * random_int(1, 8);
+    if (schedule == SCHEDULE_DUALPIPE)
+        t.request.pp = 2 * random_int(1, 2);
+    bool many = s->overlaps || schedule == SCHEDULE_ZB_H2;
+    t.request.micro_batches = t.request.pp * random_int(many ? 2 : 1, 8);
     random_costs(&t, true);
+    t.costs.slot = SLOT_SUM;
     int64_t op = 24 * random_int(40, 100), hop = op / (8 * t.request.pp * t.vp);
     for (int i = 0; i < stages_of(&t); i++) {
         t.forward[i] = t.backward[i] = t.wgrad[i] = op;
@@ -300,6 +304,12 @@ int main(int argc, char **argv)
         test_communication(SCHEDULE_GPIPE);
         test_communication(SCHEDULE_1F1B);
         test_communication(SCHEDULE_INTERLEAVED);
+        test_communication(SCHEDULE_LOOPED_BFS);
+        test_communication(SCHEDULE_ZB_H1);
+        test_communication(SCHEDULE_ZB_H2);
+        test_communication(SCHEDULE_INTERLEAVED_ZB);
+        test_communication(SCHEDULE_DUALPIPE);
+        test_communication(SCHEDULE_DUALPIPE_V);
     }
     for (int schedule = 0; schedule < SCHEDULES; schedule++) {
         for (int i = 0; i < RUNS; i++)
