@@ -32,6 +32,8 @@ struct node_group {
     int64_t nodes_per_leaf;  /* 0 = one leaf */
 };
 
+struct span_cache;
+
 struct cluster {
     char name[128];
     int64_t accelerators; /* in all */
@@ -40,6 +42,7 @@ struct cluster {
     struct accelerator accelerator; /* the slowest member: every field the worst of the groups */
     double usable_memory;           /* default limit: share of memory_bytes, 0.94 */
     double price_per_accelerator_hour, mtbf_hours_per_accelerator; /* 0 = not stated */
+    struct span_cache *spans;       /* spans once found, of one world size; the owner's, NULL = none; never shared by threads */
     double link_quality;            /* knob on network bandwidth: 1 sound default, 0.8 average cloud, ... */
 };
 
@@ -69,6 +72,17 @@ struct span {
 
 int cluster_load(const char *path, const struct profile *profile, struct cluster *ret, struct err *warn, struct err *err);
 int cluster_parse(const struct json *root, const char *file, const struct profile *profile, struct cluster *ret, struct err *warn, struct err *err);
+
+/* Room for the spans of a search: a group that does not divide the nodes costs a walk
+ * over the world, and few different groups occur. Start with zeros. */
+enum { SPAN_CACHE_SIZE = 512 };
+struct span_cache {
+    struct span_cache_entry {
+        bool used, hop;
+        struct rank_group group;
+        struct span span;
+    } entry[SPAN_CACHE_SIZE];
+};
 
 /* Exact for any group whose dims are digits of a mixed radix of the ranks (each
  * stride a multiple of the size x stride below it); all instances work at once.

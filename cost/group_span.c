@@ -177,7 +177,53 @@ static bool uniform_span(const struct node_group *g, const struct digits *high, 
     return true;
 }
 
+static bool same_group(const struct rank_group *a, const struct rank_group *b)
+{
+    bool same = a->n_dims == b->n_dims;
+    for (int i = 0; same && i < a->n_dims; i++)
+        same = a->dim[i].size == b->dim[i].size && a->dim[i].stride == b->dim[i].stride;
+    return same;
+}
+
+/* The place of a group in the cache: its own, or the one to overwrite. */
+static struct span_cache_entry *cache_place(struct span_cache *cache, const struct rank_group *group, bool hop)
+{
+    uint64_t hash = hop ? 7 : 3;
+    for (int i = 0; i < group->n_dims; i++)
+        hash = (hash * 31 + (uint64_t)group->dim[i].size) * 1000003 + (uint64_t)group->dim[i].stride;
+    hash ^= hash >> 29;
+    return &cache->entry[hash % SPAN_CACHE_SIZE];
+}
+
+static void find_span(const struct cluster *cluster, const struct rank_group *group, int64_t world, struct span *ret);
+static void find_hop(const struct cluster *cluster, const struct rank_group *group, int64_t world, struct span *ret);
+
+static void through_cache(const struct cluster *cluster, const struct rank_group *group, int64_t world, bool hop, struct span *ret)
+{
+    struct span_cache_entry *entry = cluster->spans ? cache_place(cluster->spans, group, hop) : NULL;
+    if (entry && entry->used && entry->hop == hop && same_group(&entry->group, group)) {
+        *ret = entry->span;
+        return;
+    }
+    if (hop)
+        find_hop(cluster, group, world, ret);
+    else
+        find_span(cluster, group, world, ret);
+    if (entry)
+        *entry = (struct span_cache_entry){.used = true, .hop = hop, .group = *group, .span = *ret};
+}
+
 void cluster_span(const struct cluster *cluster, const struct rank_group *group, int64_t world, struct span *ret)
+{
+    through_cache(cluster, group, world, false, ret);
+}
+
+void cluster_hop(const struct cluster *cluster, const struct rank_group *group, int64_t world, struct span *ret)
+{
+    through_cache(cluster, group, world, true, ret);
+}
+
+static void find_span(const struct cluster *cluster, const struct rank_group *group, int64_t world, struct span *ret)
 {
     struct digits d = sorted_digits(group), low, high;
     int64_t per_node = cluster->group[0].accelerators_per_node;
@@ -223,7 +269,7 @@ static bool uniform_hop(const struct cluster *cluster, const struct digits *d, i
     return true;
 }
 
-void cluster_hop(const struct cluster *cluster, const struct rank_group *group, int64_t world, struct span *ret)
+static void find_hop(const struct cluster *cluster, const struct rank_group *group, int64_t world, struct span *ret)
 {
     struct digits d = sorted_digits(group);
     assert(d.n <= 1 && world > 0 && world <= cluster->accelerators && digits_top(&d) <= world);

@@ -41,7 +41,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"pareto", OPT_FLAG, &a->pareto, 0, 0, NULL, NULL, "only plans that no other beats in both time and memory"},
         {"threads", OPT_INT, &a->threads, 1, 256, NULL, "N", "threads; the answer is the same for any number (default 1)"},
         {"why", OPT_FLAG, &a->why, 0, 0, NULL, NULL, "counts and examples of what was left out, and why"},
-        {"exhaustive", OPT_FLAG, &a->exhaustive, 0, 0, NULL, NULL, "price every valid plan, without bounds; same answer"},
+        {"exhaustive", OPT_FLAG, &a->exhaustive, 0, 0, NULL, NULL, "price every layout, without bounds; same answer (ZeRO-0 only with --fix zero=0)"},
         {"profile", OPT_STRING, &a->in.profile, 0, 0, NULL, "FILE", "your own profile, layered over the shipped one"},
         {"stack", OPT_STRING, &a->stack, 0, 0, NULL, "NAME", "software stack (default megatron; plansim profile list)"},
         {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "default table"},

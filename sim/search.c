@@ -384,10 +384,16 @@ int search_run(const struct question *question, const struct search_options *opt
     if (!s.workers || !ret->plans)
         abort();
     for (int t = 0; t < s.threads; t++) {
-        s.workers[t].question = question;
+        struct search_worker *w = &s.workers[t];
+        w->own = *question;
+        w->cluster = *question->cluster;
+        w->cluster.spans = &w->spans;
+        w->own.cluster = &w->cluster;
+        w->question = &w->own;
         s.workers[t].options = options;
         s.workers[t].plan = options->base;
     }
+    s.question = s.workers[0].question;
     int result = 0;
     if (s.n_units > 0) {
         price_units(&s);

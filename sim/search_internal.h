@@ -55,7 +55,10 @@ struct chunking {
 
 /* One thread's workplace. */
 struct search_worker {
-    const struct question *question;
+    struct question own; /* the question on a cluster that remembers its spans */
+    struct cluster cluster;
+    struct span_cache spans;
+    const struct question *question; /* = &own */
     const struct search_options *options;
     struct layer_prices prices;
     struct stage_price stage[PLAN_CHUNKS_MAX], sum[PREDICT_STAGES_MAX];

@@ -371,36 +371,42 @@ static void consider(struct search_worker *w, struct search_choice *choice, stru
 
 /* ZeRO stages worth a look: with one copy of the states they are all the same, and
  * beside a pipeline Megatron's distributed optimizer is ZeRO-1 (gradients that are
- * sharded would have to be reduced for every micro-batch). ZeRO-0 moves the same
- * bytes as ZeRO-1, updates more and holds more: only when it is asked for. */
+ * sharded would have to be reduced for every micro-batch). ZeRO-0 moves the bytes of
+ * ZeRO-1 and holds more: only when it is asked for. */
 static int zero_stages(const struct search_worker *w, int *ret)
 {
     const struct search_fix *fix = &w->options->fix;
     int n = 0;
     bool alone = w->plan.dp * w->plan.cp == 1 && w->plan.ep * w->plan.etp == w->plan.tp;
-    for (int zero = 0; zero <= 3; zero++) {
-        bool more = w->plan.pp == 1 || w->prices.stack->sharded_per_layer;
+    bool more = w->plan.pp == 1 || w->prices.stack->sharded_per_layer;
+    for (int zero = 0; zero <= 3; zero++)
         if (fix->zero >= 0 ? zero == fix->zero : zero == 1 || (zero > 1 && !alone && more))
             ret[n++] = zero;
-    }
     return n;
 }
 
-/* The lowest ZeRO stage of one schedule that fits (all of them when memory is the
- * objective); keeps the best of the family. Returns whether the first one fits. */
-static bool run_schedule(struct search_worker *w, struct search_choice *choice, struct search_choice *best)
+static int first_rule(uint32_t broken)
+{
+    int rule = 0;
+    while (!(broken & 1u << rule))
+        rule++;
+    return rule;
+}
+
+/* The ZeRO stages of one schedule but those in *fitting (they fit with less
+ * recompute already); keeps the best of the family, adds what fits to *fitting. */
+static void run_schedule(struct search_worker *w, struct search_choice *choice, struct search_choice *best, uint8_t *fitting)
 {
     struct plan *p = &w->plan;
     int zero[4], n = zero_stages(w, zero);
     for (int i = 0; i < n; i++) {
         p->zero = choice->zero = zero[i];
         p->schedule = choice->schedule;
+        if (*fitting & 1u << p->zero)
+            continue;
         uint32_t broken = plan_broken_rules(p, w->question->model, w->question->cluster);
         if (broken) {
-            int rule = 0;
-            while (!(broken & 1u << rule))
-                rule++;
-            search_count_rejected(&w->counts, rule, choice);
+            search_count_rejected(&w->counts, first_rule(broken), choice);
             continue;
         }
         fill_chunking(w);
@@ -408,10 +414,10 @@ static bool run_schedule(struct search_worker *w, struct search_choice *choice, 
         choice->time_s = pipeline_estimate(w, &w->chunking, choice->schedule) + w->chunking.step_s[p->zero];
         choice->bytes = memory_estimate(w, choice->schedule);
         consider(w, choice, best);
-        if (choice->bytes <= w->question->memory_limit_bytes && !search_weighs_memory(w->options))
-            return i == 0; /* a later stage moves more */
+        bool fits = choice->bytes <= w->question->memory_limit_bytes && !search_weighs_memory(w->options);
+        if (fits && choice->recompute == RECOMPUTE_NONE) /* repeating work only costs time */
+            *fitting |= (uint8_t)(1u << p->zero);
     }
-    return false;
 }
 
 struct recompute_step {
@@ -454,6 +460,13 @@ static bool vp_fits(const struct schedule *schedule, const struct plan *p, const
     return vp == 1 || (p->pp > 1 && (int64_t)p->pp * vp <= model->layers + 2);
 }
 
+/* More chunks are worth a look when the largest of them gets smaller, or when they divide the layers. */
+static bool vp_differs(const struct model *model, int pp, int vp)
+{
+    int64_t chunks = (int64_t)pp * vp, fewer = (int64_t)pp * (vp - 1);
+    return vp <= 2 || model->layers % chunks == 0 || (model->layers + chunks - 1) / chunks < (model->layers + fewer - 1) / fewer;
+}
+
 static void run_chunking(struct search_worker *w, const struct search_unit *u, int vp, uint32_t schedules, struct search_choice *best)
 {
     const struct model *model = w->question->model;
@@ -463,18 +476,17 @@ static void run_chunking(struct search_worker *w, const struct search_unit *u, i
         if (!set_split(model, &w->prices, &w->plan, balanced))
             continue;
         int n = recompute_steps(w, steps);
-        uint32_t done = 0; /* schedules that fit without recompute: more of it only costs time */
+        uint8_t fitting[SCHEDULES] = {0}; /* ZeRO stages that fit without recompute, by schedule */
         for (int i = 0; i < n; i++) {
             w->plan.recompute = steps[i].kind;
             w->plan.recompute_layers = steps[i].layers;
             w->chunking.valid = false;
             for (int s = 0; s < SCHEDULES; s++) {
-                if (!(schedules & 1u << s) || done & 1u << s)
+                if (!(schedules & 1u << s))
                     continue;
                 struct search_choice choice = {.unit = *u, .vp = vp, .schedule = s, .balanced = balanced, .recompute = steps[i].kind,
                                                .recompute_layers = steps[i].layers};
-                if (run_schedule(w, &choice, &best[s]) && steps[i].kind == RECOMPUTE_NONE)
-                    done |= 1u << s;
+                run_schedule(w, &choice, &best[s], &fitting[s]);
             }
         }
     }
@@ -499,6 +511,8 @@ void search_unit_run(struct search_worker *w, const struct search_unit *u)
         best[i].time_s = -1;
     int pinned = w->options->fix.vp;
     for (int vp = pinned > 0 ? pinned : 1; vp <= (pinned > 0 ? pinned : VP_MAX); vp++) {
+        if (pinned == 0 && !vp_differs(model, u->pp, vp))
+            continue;
         uint32_t schedules = 0;
         for (int s = 0; s < SCHEDULES; s++) {
             bool alone = u->pp == 1; /* one stage: every schedule is the same */
