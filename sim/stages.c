@@ -30,7 +30,7 @@ bool layer_prices_same(const struct layer_prices *prices, const struct plan *pla
     return k->tp == plan->tp && k->sequence_parallel == plan->sequence_parallel && k->cp == plan->cp && k->ep == plan->ep &&
            k->etp == plan->etp && k->micro_batch == plan->micro_batch && k->seq_len == plan->seq_len && k->precision == plan->precision &&
            k->attention == plan->attention && k->context_parallel == plan->context_parallel && k->overlap.tp == plan->overlap.tp &&
-           k->overlap.ep == plan->overlap.ep && k->cuda_graph == plan->cuda_graph && k->recompute_modules == plan->recompute_modules && k->moe_dispatcher == plan->moe_dispatcher && memcmp(k->rank_order, plan->rank_order, sizeof plan->rank_order) == 0 &&
+           k->overlap.ep == plan->overlap.ep && k->cuda_graph == plan->cuda_graph && k->recompute_modules == plan->recompute_modules && k->dropout == plan->dropout && k->moe_dispatcher == plan->moe_dispatcher && memcmp(k->rank_order, plan->rank_order, sizeof plan->rank_order) == 0 &&
            (plan->rank_order[AXES - 1] == AXIS_PP || k->pp == plan->pp) && strcmp(k->stack, plan->stack) == 0;
 }
 
