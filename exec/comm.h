@@ -45,6 +45,9 @@ struct comm_request {
 };
 struct comm_request comm_send(struct comm *comm, int to, int tag, int64_t n, const float *x);
 struct comm_request comm_receive(struct comm *comm, int from, int tag, int64_t n, float *x);
+/* Collectives that go on beside other work until comm_wait; in the same order on all members, as the blocking ones. */
+struct comm_request comm_all_reduce_start(struct comm *comm, int64_t n, float *x); /* sums */
+struct comm_request comm_reduce_scatter_start(struct comm *comm, int64_t n_each, const float *all, float *mine);
 void comm_wait(struct comm_request *request);
 bool comm_done(struct comm_request *request); /* has it ended? then it is no longer active */
 

@@ -205,6 +205,32 @@ struct comm_request comm_receive(struct comm *comm, int from, int tag, int64_t n
     return request;
 }
 
+struct comm_request comm_all_reduce_start(struct comm *comm, int64_t n, float *x)
+{
+    struct comm_request request = {comm->size > 1, 0, comm};
+    if (comm->size == 1)
+        return request;
+    int64_t bytes = 2 * 4 * n * (comm->size - 1) / comm->size;
+    request.index = free_slot(comm);
+    begin(comm, bytes, bytes);
+    MPI_CHECK(comm, MPI_Iallreduce(MPI_IN_PLACE, x, (int)n, MPI_FLOAT, MPI_SUM, comm->mpi, &comm->requests[request.index]));
+    return request;
+}
+
+struct comm_request comm_reduce_scatter_start(struct comm *comm, int64_t n_each, const float *all, float *mine)
+{
+    struct comm_request request = {comm->size > 1, 0, comm};
+    if (comm->size == 1) {
+        memcpy(mine, all, (size_t)n_each * sizeof *mine);
+        return request;
+    }
+    int64_t bytes = 4 * n_each * (comm->size - 1);
+    request.index = free_slot(comm);
+    begin(comm, bytes, bytes);
+    MPI_CHECK(comm, MPI_Ireduce_scatter_block(all, mine, (int)n_each, MPI_FLOAT, MPI_SUM, comm->mpi, &comm->requests[request.index]));
+    return request;
+}
+
 void comm_wait(struct comm_request *request)
 {
     if (!request->active)

@@ -23,23 +23,13 @@ int64_t optimizer_part(const struct unit *unit, const struct param *param, int64
     return end > first ? end - first : 0;
 }
 
-static void reduce_data_parallel(struct executor *ex, struct unit *unit)
-{
-    if (ex->params.zero == 0)
-        comm_all_reduce(unit->group, COMM_SUM, unit->size, unit->gradient);
-    if (ex->params.zero != 1 || comm_size(unit->group) == 1)
-        return;
-    float *part = device_floats(ex->device, unit->owned);
-    comm_reduce_scatter(unit->group, unit->owned, unit->gradient, part);
-    ex->device->copy(ex->device, unit->owned_gradient, part, (size_t)unit->owned * 4);
-    device_free(ex->device, part, unit->owned);
-}
-
 void optimizer_reduce(struct executor *ex)
 {
     for (int i = 0; i < ex->params.n; i++) {
         struct unit *unit = ex->params.unit[i];
-        reduce_data_parallel(ex, unit);
+        if (!ex->plan->overlap.dp_grad)
+            unit_reduce_start(&ex->params, unit);
+        unit_reduce_end(&ex->params, unit);
         for (int p = 0; p < unit->n_params; p++) {
             int64_t first, n = optimizer_part(unit, &unit->param[p], &first);
             enum param_sum sum = unit->param[p].sum;

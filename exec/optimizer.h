@@ -25,7 +25,8 @@ struct optimizer_result {
 };
 
 void optimizer_defaults(struct optimizer_state *optimizer);
-/* Sums over dp, tp, copies: after it owned_gradient is the gradient of the whole batch. */
+/* Sums over dp (which the pipeline has begun, if the plan's overlap.dp_grad says so), tp, copies: after it owned_gradient is
+ * the gradient of the whole batch. */
 void optimizer_reduce(struct executor *ex);
 /* The part of a parameter that this rank owns, as [*ret_first, +count) of the unit's owned_*; returns count. */
 int64_t optimizer_part(const struct unit *unit, const struct param *param, int64_t *ret_first);

@@ -200,3 +200,23 @@ void unit_fold(struct params *params, struct unit *unit)
     device_free(device, unit->gradient, unit->size);
     unit->gradient = NULL;
 }
+
+void unit_reduce_start(struct params *params, struct unit *unit)
+{
+    if (params->zero == 0) {
+        unit->reduction = comm_all_reduce_start(unit->group, unit->size, unit->gradient);
+    } else if (params->zero == 1 && comm_size(unit->group) > 1) {
+        unit->reduced = device_floats(params->device, unit->owned);
+        unit->reduction = comm_reduce_scatter_start(unit->group, unit->owned, unit->gradient, unit->reduced);
+    }
+}
+
+void unit_reduce_end(struct params *params, struct unit *unit)
+{
+    comm_wait(&unit->reduction);
+    if (!unit->reduced)
+        return;
+    params->device->copy(params->device, unit->owned_gradient, unit->reduced, (size_t)unit->owned * 4);
+    device_free(params->device, unit->reduced, unit->owned);
+    unit->reduced = NULL;
+}

@@ -13,7 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct comm;
+#include "exec/comm.h"
+
 struct device;
 
 /* Over which ranks of a stage the gradient of a parameter is a sum, beside data parallelism. */
@@ -50,6 +51,10 @@ struct unit {
     float *owned_weight;       /* ZeRO-3: [owned], else = weight + owned_first */
     float *owned_gradient;     /* ZeRO-2, 3: [owned] sums of folded gradients, else = gradient + owned_first */
     float *m, *v;              /* [owned] */
+    int uses;                  /* modules of this rank that add to the gradient */
+    int64_t folds;             /* times that one of them has, in this step */
+    struct comm_request reduction; /* ZeRO-0, 1: the sum over the group, under way */
+    float *reduced;            /* ZeRO-1: where it goes */
 };
 
 struct params {
@@ -73,6 +78,9 @@ void unit_acquire(struct params *params, struct unit *unit);
 void unit_release(struct params *params, struct unit *unit);
 float *unit_gradient(struct params *params, struct unit *unit); /* [size], to add to */
 void unit_fold(struct params *params, struct unit *unit);       /* ZeRO-2, 3: reduces what was added into owned_gradient */
+/* ZeRO-0, 1: the sum of a finished gradient over the group begins, and ends in owned_gradient (both may be called in turn). */
+void unit_reduce_start(struct params *params, struct unit *unit);
+void unit_reduce_end(struct params *params, struct unit *unit);
 
 /* Value of one element at the start. */
 float param_start(const struct param *param, uint64_t seed, int64_t row, int64_t column);

@@ -96,8 +96,10 @@ static void add_unit(struct module *module, struct unit *unit)
     for (int i = 0; i < module->n_units; i++)
         if (module->unit[i] == unit)
             return;
-    if (unit)
-        module->unit[module->n_units++] = unit;
+    if (!unit)
+        return;
+    module->unit[module->n_units++] = unit;
+    unit->uses++;
 }
 
 static void build_module(struct pipeline_run *run, int direction, int stage)
@@ -304,12 +306,25 @@ static void forward(struct pipeline_run *run, const struct module *module, struc
     tensor_drop(&x);
 }
 
+/* One module has added a micro-batch's gradient; after the last one the sum over the data-parallel ranks may begin, beside
+ * what is still to be computed. */
+static void finish_unit(struct pipeline_run *run, struct unit *unit)
+{
+    struct params *params = &run->ex->params;
+    unit_fold(params, unit);
+    if (++unit->folds < (int64_t)unit->uses * run->micro_batches)
+        return;
+    unit->folds = 0;
+    if (run->ex->plan->overlap.dp_grad)
+        unit_reduce_start(params, unit);
+}
+
 static void weights(struct pipeline_run *run, const struct module *module, struct micro *micro)
 {
     struct executor *ex = run->ex;
     wgrad_run(ex, &micro->later);
     for (int i = 0; i < module->n_units; i++)
-        unit_fold(&ex->params, module->unit[i]);
+        finish_unit(run, module->unit[i]);
     device_free(ex->device, micro->token, ex->tokens);
     device_free(ex->device, micro->target, ex->tokens);
     micro->token = micro->target = NULL;

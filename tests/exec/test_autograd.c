@@ -167,9 +167,33 @@ static void check_file(const struct kernels *kernels)
     fclose(file);
 }
 
+/* A gradient that is not finite: the step is counted, and changes nothing. */
+static void check_skipped(void)
+{
+    struct session s;
+    struct step_result result;
+    open_session(&s, "gpt2-tiny", &kernels_cpu);
+    struct unit *unit = s.trainer.executor.params.unit[0];
+    float before = unit->owned_weight[7];
+    trainer_gradients(&s.trainer, &result);
+    unit->owned_gradient[5] = NAN;
+    trainer_update(&s.trainer, &result);
+    CHECK(result.optimizer.skipped);
+    CHECK_INT(s.trainer.optimizer.skipped, 1);
+    CHECK_INT(s.trainer.optimizer.step, 0);
+    CHECK(unit->owned_weight[7] == before && unit->m[7] == 0);
+    trainer_gradients(&s.trainer, &result);
+    trainer_update(&s.trainer, &result);
+    CHECK(!result.optimizer.skipped);
+    CHECK_INT(s.trainer.optimizer.step, 1);
+    CHECK(unit->owned_weight[7] != before);
+    close_session(&s);
+}
+
 int main(void)
 {
     check_file(&kernels_ref);
     check_file(&kernels_cpu);
+    check_skipped();
     return test_report();
 }
