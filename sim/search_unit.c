@@ -6,7 +6,8 @@
  * beside all-to-all, and no more).
  * Estimate: M u_max + (T(u_max) - M u_max) * mean/max, T the schedule's closed form
  * for equal stages (schedules.md section 4), u = F+B+W of a rank for one micro-batch
- * (of DualPipe's two modules each sees half of the micro-batches). */
+ * or, with overlapped slots, the slot (of DualPipe's two modules each sees half of
+ * the micro-batches). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -302,10 +303,8 @@ static double pipeline_estimate(const struct search_worker *w, const struct chun
                                    .slot_s = slot_of(s, share), .comm_s = w->places.p2p_s};
     int counted = micro_batches > 1 << 20 ? 1 << 20 : (int)micro_batches;
     double equal = schedule_makespan_s(schedule, p->pp, p->vp, counted, &times, NULL);
-    double busy = counted * c->max_busy_s, idle = equal - busy;
-    if (idle < 0 && schedule_of(schedule)->overlaps) /* what slots hide, in proportion to the micro-batches */
-        return micro_batches / counted * equal;
-    return micro_batches * c->max_busy_s + fmax(0, idle) * c->mean_busy_s / c->max_busy_s;
+    double pace = schedule_of(schedule)->overlaps ? fmin(times.slot_s, c->max_busy_s) : c->max_busy_s; /* of the slowest rank */
+    return micro_batches * pace + fmax(0, equal - counted * pace) * c->mean_busy_s / c->max_busy_s;
 }
 
 /* Per ZeRO stage: step work, and memory, which is linear in the bytes in flight (cost/memory.h). */
