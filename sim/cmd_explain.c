@@ -91,6 +91,41 @@ static void print_ops(const struct inputs *in, const struct plan *plan, int kind
     putchar('\n');
 }
 
+/* Which groups there are, and which links each of them crosses. */
+static void print_groups(const struct inputs *in, const struct plan *plan)
+{
+    static const struct { const char *name; enum plan_group which; } groups[] = {
+        {"tensor", GROUP_TP}, {"context", GROUP_CP}, {"expert", GROUP_EP}, {"expert tensor", GROUP_ETP}, {"data (dense)", GROUP_DP_CP},
+        {"data (experts)", GROUP_EXPERT_DP}, {"pipeline hop", GROUP_PP}};
+    static const char *const titles[] = {"group", "ranks", "nodes", "in a node", "link", "GB/s a node", "groups sharing it"};
+    struct table *table = table_new("  ");
+    for (int i = 0; i < 7; i++)
+        table_column(table, titles[i], i == 0 || i == 4 ? TABLE_LEFT : TABLE_RIGHT);
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        struct rank_group group;
+        struct span span;
+        plan_rank_group(plan, groups[i].which, &group);
+        if (groups[i].which == GROUP_PP)
+            cluster_hop(&in->cluster, &group, plan_world(plan), &span);
+        else
+            cluster_span(&in->cluster, &group, plan_world(plan), &span);
+        if (span.ranks <= 1 || (groups[i].which == GROUP_EXPERT_DP && in->model.experts == 0))
+            continue;
+        const struct node_group *node = &in->cluster.group[span.node_group];
+        bool inside = span.nodes <= 1;
+        table_cell(table, "%s", groups[i].name);
+        table_cell(table, "%lld", (long long)span.ranks);
+        table_cell(table, "%lld", (long long)span.nodes);
+        table_cell(table, "%d", span.ranks_per_node);
+        table_cell(table, "%s", inside ? node->intra.name : node->fabric.name);
+        table_cell(table, "%.0f", (inside ? node->intra.bytes_per_s * span.ranks_per_node : span.nic_bytes_per_s) * 1e-9);
+        table_cell(table, "%d", span.groups_per_node);
+    }
+    table_print(table, stdout);
+    table_free(table);
+    putchar('\n');
+}
+
 static void print_stages(const struct prediction *p)
 {
     struct table *table = table_new("  ");
@@ -166,6 +201,7 @@ static int run(const struct arguments *a, struct inputs *in, struct prediction *
     inputs_print("explain", "warning: ", &in->warnings);
     prediction_print(stdout, &p[0], in->profile);
     putchar('\n');
+    print_groups(in, &plan[0]);
     for (int kind = 0; kind < in->model.n_kinds; kind++)
         print_ops(in, &plan[0], kind);
     print_stages(&p[0]);
