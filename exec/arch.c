@@ -9,9 +9,17 @@
 
 static int read_activation(const struct json *root, const char *file, enum activation *ret, struct err *err)
 {
-    static const struct { const char *word; enum activation activation; } words[] = {
-        {"silu", ACTIVATION_SILU}, {"swish", ACTIVATION_SILU}, {"swiglu", ACTIVATION_SILU}, {"gelu_new", ACTIVATION_GELU_TANH},
-        {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH}, {"gelu_fast", ACTIVATION_GELU_TANH}, {"gelu", ACTIVATION_GELU},
+    static const struct {
+        const char *word;
+        enum activation activation;
+    } words[] = {
+        {"silu", ACTIVATION_SILU},
+        {"swish", ACTIVATION_SILU},
+        {"swiglu", ACTIVATION_SILU},
+        {"gelu_new", ACTIVATION_GELU_TANH},
+        {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+        {"gelu_fast", ACTIVATION_GELU_TANH},
+        {"gelu", ACTIVATION_GELU},
         {"relu", ACTIVATION_RELU},
     };
     static const char *const keys[] = {"hidden_activation", "hidden_act", "activation_function"};
@@ -25,7 +33,8 @@ static int read_activation(const struct json *root, const char *file, enum activ
             *ret = words[i].activation;
             return 0;
         }
-    return err_add(err, "model '%s': planexec does not know the activation '%s'; it has silu, gelu, gelu_new, relu", file, json_text(node));
+    return err_add(err, "model '%s': planexec does not know the activation '%s'; it has silu, gelu, gelu_new, relu",
+                   file, json_text(node));
 }
 
 static double number(const struct json *root, const char *a, const char *b, double otherwise)
@@ -56,8 +65,8 @@ int arch_load(const char *path, const struct model *model, struct arch *ret, str
     const struct json *rope = json_get(at, "rope_parameters");
     double theta = rope && json_type(rope) == JSON_OBJECT ? number(rope, "rope_theta", "rope_theta", 10000) : 10000;
     *ret = (struct arch){
-        .norm_epsilon = (float)number(at, layer_norm ? "layer_norm_epsilon" : "rms_norm_eps", layer_norm ? "layer_norm_eps" : "norm_eps",
-                                      layer_norm ? 1e-5 : 1e-6),
+        .norm_epsilon = (float)number(at, layer_norm ? "layer_norm_epsilon" : "rms_norm_eps",
+                                      layer_norm ? "layer_norm_eps" : "norm_eps", layer_norm ? 1e-5 : 1e-6),
         .rope_theta = number(at, "rope_theta", "rotary_emb_base", theta),
         .rotary = !model->learned_positions && !model->alibi,
         .activation = layer_norm ? ACTIVATION_GELU_TANH : ACTIVATION_SILU,
@@ -66,7 +75,8 @@ int arch_load(const char *path, const struct model *model, struct arch *ret, str
         .init_std = (float)number(at, "initializer_range", "init_std", 0.02),
     };
     if (json_has(at, "rope_scaling"))
-        err_add(warn, "model '%s': rope_scaling does not change the amount of work; the executor rotates without it", path);
+        err_add(warn, "model '%s': rope_scaling does not change the amount of work; the executor rotates without it",
+                path);
     int result = read_activation(at, path, &ret->activation, err);
     json_free(root);
     return result;
@@ -113,7 +123,9 @@ int arch_check(const struct model *model, const struct plan *plan, struct err *e
     if (plan->optimizer != OPTIMIZER_ADAMW)
         err_add(err, "planexec trains with adamw only, the plan says %s", optimizer_names[plan->optimizer]);
     if (model->experts > 0 && plan->tp > 1 && plan->micro_batch * plan->seq_len / plan->cp % plan->tp != 0)
-        err_add(err, "tp %d does not divide the %lld tokens of a micro-batch, which planexec needs to spread them over the experts",
-                plan->tp, (long long)(plan->micro_batch * plan->seq_len / plan->cp));
+        err_add(
+            err,
+            "tp %d does not divide the %lld tokens of a micro-batch, which planexec needs to spread them over the experts",
+            plan->tp, (long long)(plan->micro_batch * plan->seq_len / plan->cp));
     return err->count > before ? -1 : 0;
 }

@@ -1,5 +1,5 @@
-/* What arithmetic needs of a config.json beyond struct model (which holds what costs time): constants, which activation.
- * Read from the same file. What the executor cannot run is refused here, each with one sentence. */
+/* What arithmetic needs of a config.json beyond struct model (which holds what costs time): constants, which
+ * activation. Read from the same file. What the executor cannot run is refused here, each with one sentence. */
 #ifndef EXEC_ARCH_H
 #define EXEC_ARCH_H
 

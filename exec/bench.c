@@ -81,16 +81,18 @@ struct gemm_call {
 static void run_gemm(void *context, int turn)
 {
     const struct gemm_call *g = context;
-    int64_t at = turn % g->copies, size_a = (int64_t)g->m * g->k, size_b = (int64_t)g->n * g->k, size_c = (int64_t)g->m * g->n;
-    g->bench->device->kernels->gemm(g->bench->device->queue, g->transpose_a, g->transpose_b, g->m, g->n, g->k, g->a + at * size_a,
-                                    g->transpose_a ? g->m : g->k, g->b + at * size_b, g->transpose_b ? g->k : g->n,
-                                    g->transpose_a, g->c + at * size_c, g->n);
+    int64_t at = turn % g->copies, size_a = (int64_t)g->m * g->k, size_b = (int64_t)g->n * g->k,
+            size_c = (int64_t)g->m * g->n;
+    g->bench->device->kernels->gemm(g->bench->device->queue, g->transpose_a, g->transpose_b, g->m, g->n, g->k,
+                                    g->a + at * size_a, g->transpose_a ? g->m : g->k, g->b + at * size_b,
+                                    g->transpose_b ? g->k : g->n, g->transpose_a, g->c + at * size_c, g->n);
 }
 
 double bench_gemm_s(struct bench *bench, bool transpose_a, bool transpose_b, int m, int n, int k)
 {
     int64_t each = (int64_t)m * k + (int64_t)n * k + (int64_t)m * n;
-    struct gemm_call g = {bench, transpose_a, transpose_b, m, n, k, (int)(ROTATION_FLOATS / each) + 1, NULL, NULL, NULL};
+    struct gemm_call g = {bench, transpose_a, transpose_b, m, n, k, (int)(ROTATION_FLOATS / each) + 1,
+                          NULL,  NULL,        NULL};
     struct call call = {run_gemm, &g, false};
     g.copies = g.copies > 16 ? 16 : g.copies;
     g.a = filled(bench->device, (int64_t)g.copies * m * k);
@@ -184,8 +186,12 @@ void bench_fit_gemm(struct bench *bench, struct gemm_form *ret, double *ret_peak
     struct fit fit = {gemm_time, (const char *)points, sizeof *points, measured, n, 5};
     *ret_error = search(&fit, parameter);
     qsort(ratios, (size_t)n, sizeof *ratios, by_value);
-    *ret = (struct gemm_form){.eff = parameter[0] / peak, .t0_s = parameter[1], .pad_m = parameter[2], .pad_n = parameter[3],
-                              .pad_k = parameter[4], .wgrad = ratios[n / 2]};
+    *ret = (struct gemm_form){.eff = parameter[0] / peak,
+                              .t0_s = parameter[1],
+                              .pad_m = parameter[2],
+                              .pad_n = parameter[3],
+                              .pad_k = parameter[4],
+                              .wgrad = ratios[n / 2]};
     *ret_peak_flop_per_s = peak;
 }
 
@@ -212,7 +218,8 @@ static double attention_seconds(struct bench *bench, int head_dim, int sequence,
     struct device *device = bench->device;
     int width = heads * head_dim, columns = 3 * width;
     int64_t n = (int64_t)sequence * columns;
-    float *qkv = filled(device, n), *dqkv = device_floats(device, n), *o = filled(device, n / 3), *dout = filled(device, n / 3);
+    float *qkv = filled(device, n), *dqkv = device_floats(device, n), *o = filled(device, n / 3),
+          *dout = filled(device, n / 3);
     float *lse = device_floats(device, (int64_t)heads * sequence);
     int *position = device_ints(device, sequence), *host = malloc((size_t)sequence * sizeof *host);
     if (!host)
@@ -221,10 +228,23 @@ static double attention_seconds(struct bench *bench, int head_dim, int sequence,
         host[i] = i;
     device->upload(device, position, host, (size_t)sequence * sizeof *host);
     free(host);
-    struct attention forward = {.batch = 1, .heads = heads, .kv_heads = heads, .head_dim = head_dim, .queries = sequence, .keys = sequence,
-                                .position_q = position, .position_k = position, .scale = 1 / sqrtf((float)head_dim), .q = qkv,
-                                .k = qkv + width, .v = qkv + 2 * width, .stride_q = columns, .stride_kv = columns, .stride_o = width,
-                                .o = o, .lse = lse};
+    struct attention forward = {.batch = 1,
+                                .heads = heads,
+                                .kv_heads = heads,
+                                .head_dim = head_dim,
+                                .queries = sequence,
+                                .keys = sequence,
+                                .position_q = position,
+                                .position_k = position,
+                                .scale = 1 / sqrtf((float)head_dim),
+                                .q = qkv,
+                                .k = qkv + width,
+                                .v = qkv + 2 * width,
+                                .stride_q = columns,
+                                .stride_kv = columns,
+                                .stride_o = width,
+                                .o = o,
+                                .lse = lse};
     struct attention_call a = {bench, {forward, dout, dqkv, dqkv + width, dqkv + 2 * width}, false};
     struct call call = {run_attention, &a, false};
     run_attention(&a, 0); /* lse for backward */
@@ -246,7 +266,8 @@ static double attention_time(const double *p, const void *point)
     return g->m * (1 + p[1] / g->n) / p[0];
 }
 
-void bench_fit_attention(struct bench *bench, int head_dim, double peak_flop_per_s, struct attention_form *ret, double *ret_error)
+void bench_fit_attention(struct bench *bench, int head_dim, double peak_flop_per_s, struct attention_form *ret,
+                         double *ret_error)
 {
     static const int lengths[] = {64, 128, 256, 512, 1024};
     struct gemm_point points[5];
@@ -260,7 +281,10 @@ void bench_fit_attention(struct bench *bench, int head_dim, double peak_flop_per
     struct fit fit = {attention_time, (const char *)points, sizeof *points, measured, 5, 2};
     *ret_error = search(&fit, parameter);
     qsort(ratios, 5, sizeof *ratios, by_value);
-    *ret = (struct attention_form){.head_dim = head_dim, .eff = parameter[0] / peak_flop_per_s, .s0 = parameter[1], .mem_eff = 10,
+    *ret = (struct attention_form){.head_dim = head_dim,
+                                   .eff = parameter[0] / peak_flop_per_s,
+                                   .s0 = parameter[1],
+                                   .mem_eff = 10,
                                    .backward = ratios[2]};
 }
 
@@ -277,8 +301,14 @@ struct pointwise_call {
 static void run_adamw(void *context, int turn)
 {
     const struct pointwise_call *p = context;
-    struct adamw a = {.learning_rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f, .correction1 = 0.1f,
-                      .correction2 = 0.05f, .gradient_scale = 1};
+    struct adamw a = {.learning_rate = 1e-3f,
+                      .beta1 = 0.9f,
+                      .beta2 = 0.95f,
+                      .epsilon = 1e-8f,
+                      .weight_decay = 0.1f,
+                      .correction1 = 0.1f,
+                      .correction2 = 0.05f,
+                      .gradient_scale = 1};
     const struct device *d = p->bench->device;
     (void)turn;
     d->kernels->sum_squares(d->queue, 1 << 20, p->x);
@@ -288,7 +318,10 @@ static void run_adamw(void *context, int turn)
 double bench_adamw_bytes_per_s(struct bench *bench)
 {
     int64_t n = 1 << 20;
-    struct pointwise_call p = {.bench = bench, .x = filled(bench->device, n), .y = filled(bench->device, n), .z = filled(bench->device, n),
+    struct pointwise_call p = {.bench = bench,
+                               .x = filled(bench->device, n),
+                               .y = filled(bench->device, n),
+                               .z = filled(bench->device, n),
                                .w = device_floats(bench->device, n)};
     struct call call = {run_adamw, &p, false};
     double seconds = measure(bench, &call);
@@ -309,35 +342,57 @@ static void run_pointwise(void *context, int turn)
     void *queue = p->bench->device->queue;
     (void)turn;
     switch (p->kind) {
-    case NORM: k->norm_forward(queue, s->tokens, s->hidden, s->hidden, 1e-5f, false, p->x, p->w, NULL, p->y, p->z, p->z + s->tokens); break;
-    case NORM_BACK:
-        k->norm_backward(queue, s->tokens, s->hidden, s->hidden, false, p->x, p->w, p->z, p->z + s->tokens, p->y, true, p->x, p->w, NULL);
+    case NORM:
+        k->norm_forward(queue, s->tokens, s->hidden, s->hidden, 1e-5f, false, p->x, p->w, NULL, p->y, p->z,
+                        p->z + s->tokens);
         break;
-    case ROTARY: k->rotary(queue, s->tokens, s->heads + s->kv_heads, s->head_dim, (s->heads + 2 * s->kv_heads) * s->head_dim, p->z, p->z, false, p->x); break;
-    case RESIDUAL: k->add(queue, (int64_t)s->tokens * s->hidden, p->x, p->y); break;
-    case ACTIVATION: k->activation_forward(queue, ACTIVATION_SILU, true, s->tokens, s->ffn, p->x, p->y); break;
-    case ACTIVATION_BACK: k->activation_backward(queue, ACTIVATION_SILU, true, s->tokens, s->ffn, p->x, p->y, p->z); break;
+    case NORM_BACK:
+        k->norm_backward(queue, s->tokens, s->hidden, s->hidden, false, p->x, p->w, p->z, p->z + s->tokens, p->y, true,
+                         p->x, p->w, NULL);
+        break;
+    case ROTARY:
+        k->rotary(queue, s->tokens, s->heads + s->kv_heads, s->head_dim, (s->heads + 2 * s->kv_heads) * s->head_dim,
+                  p->z, p->z, false, p->x);
+        break;
+    case RESIDUAL:
+        k->add(queue, (int64_t)s->tokens * s->hidden, p->x, p->y);
+        break;
+    case ACTIVATION:
+        k->activation_forward(queue, ACTIVATION_SILU, true, s->tokens, s->ffn, p->x, p->y);
+        break;
+    case ACTIVATION_BACK:
+        k->activation_backward(queue, ACTIVATION_SILU, true, s->tokens, s->ffn, p->x, p->y, p->z);
+        break;
     case LOSS:
         k->logits_max(queue, s->tokens, s->vocab, s->vocab, p->x, p->y);
         k->logits_sum(queue, s->tokens, s->vocab, s->vocab, p->x, p->y, p->index, 0, p->z, p->z + s->tokens);
         break;
-    case LOSS_BACK: k->logits_gradient(queue, s->tokens, s->vocab, s->vocab, p->x, p->y, p->z, p->index, 0, 1e-3f); break;
-    default: break;
+    case LOSS_BACK:
+        k->logits_gradient(queue, s->tokens, s->vocab, s->vocab, p->x, p->y, p->z, p->index, 0, 1e-3f);
+        break;
+    default:
+        break;
     }
 }
 
-/* Calls per layer, and bytes per call in fp32 as cost/ops*.c count them (fused loss: 10 per logit each way); the loss is
- * spread over eight layers. */
+/* Calls per layer, and bytes per call in fp32 as cost/ops*.c count them (fused loss: 10 per logit each way); the loss
+ * is spread over eight layers. */
 double bench_pointwise(struct bench *bench, const struct bench_shape *s, double bytes_per_s)
 {
     double t = s->tokens, hidden = t * s->hidden * 4, ffn = t * s->ffn * 4, logits = t * s->vocab;
     double qk = t * (s->heads + s->kv_heads) * s->head_dim * 4;
-    const double bytes[POINTWISE_KINDS] = {2 * hidden, 3 * hidden, 2 * qk, 2.5 * hidden, 3 * ffn, 5 * ffn, 10 * logits, 10 * logits};
+    const double bytes[POINTWISE_KINDS] = {2 * hidden, 3 * hidden, 2 * qk,      2.5 * hidden,
+                                           3 * ffn,    5 * ffn,    10 * logits, 10 * logits};
     const double calls[POINTWISE_KINDS] = {2, 2, 2, 4, 1, 1, 0.125, 0.125};
     int widest = s->vocab > 2 * s->ffn ? s->vocab : 2 * s->ffn;
     int64_t n = (int64_t)s->tokens * (widest > 3 * s->hidden ? widest : 3 * s->hidden);
-    struct pointwise_call p = {.bench = bench, .shape = s, .x = filled(bench->device, n), .y = filled(bench->device, n),
-                               .z = filled(bench->device, n), .w = filled(bench->device, n), .index = device_ints(bench->device, s->tokens)};
+    struct pointwise_call p = {.bench = bench,
+                               .shape = s,
+                               .x = filled(bench->device, n),
+                               .y = filled(bench->device, n),
+                               .z = filled(bench->device, n),
+                               .w = filled(bench->device, n),
+                               .index = device_ints(bench->device, s->tokens)};
     struct call call = {run_pointwise, &p, false};
     double seconds = 0, counted = 0;
     for (p.kind = 0; p.kind < POINTWISE_KINDS; p.kind++) {
@@ -368,15 +423,24 @@ static void run_comm(void *context, int turn)
     int64_t each = c->n / comm_size(c->comm);
     (void)turn;
     switch (c->op) {
-    case COLLECTIVE_ALL_REDUCE: comm_all_reduce(c->comm, COMM_SUM, c->n, c->to); break;
-    case COLLECTIVE_ALL_GATHER: comm_all_gather(c->comm, each, c->from, c->to); break;
-    case COLLECTIVE_REDUCE_SCATTER: comm_reduce_scatter(c->comm, each, c->from, c->to); break;
-    case COLLECTIVE_ALL_TO_ALL: comm_all_to_all(c->comm, c->counts, c->from, c->counts, c->to); break;
+    case COLLECTIVE_ALL_REDUCE:
+        comm_all_reduce(c->comm, COMM_SUM, c->n, c->to);
+        break;
+    case COLLECTIVE_ALL_GATHER:
+        comm_all_gather(c->comm, each, c->from, c->to);
+        break;
+    case COLLECTIVE_REDUCE_SCATTER:
+        comm_reduce_scatter(c->comm, each, c->from, c->to);
+        break;
+    case COLLECTIVE_ALL_TO_ALL:
+        comm_all_to_all(c->comm, c->counts, c->from, c->counts, c->to);
+        break;
     default: { /* there and back: two messages */
         int rank = comm_rank(c->comm);
         struct comm_request r = {0};
         for (int way = 0; way < 2 && rank < 2; way++) {
-            r = rank == way ? comm_send(c->comm, 1 - rank, 0, c->n, c->from) : comm_receive(c->comm, 1 - rank, 0, c->n, c->to);
+            r = rank == way ? comm_send(c->comm, 1 - rank, 0, c->n, c->from)
+                            : comm_receive(c->comm, 1 - rank, 0, c->n, c->to);
             comm_wait(&r);
         }
         break;
@@ -409,7 +473,8 @@ void bench_fit_collective(struct bench *bench, enum collective_op op, struct alp
 {
     static const int64_t sizes[] = {256, 8192, 131072, 2097152}; /* floats */
     int ranks = bench->world->size;
-    struct comm_call c = {bench->world->comm[WORLD_ALL], op, 0, NULL, filled(bench->device, sizes[3]), filled(bench->device, sizes[3])};
+    struct comm_call c = {bench->world->comm[WORLD_ALL],  op, 0, NULL, filled(bench->device, sizes[3]),
+                          filled(bench->device, sizes[3])};
     c.counts = calloc((size_t)ranks, sizeof *c.counts);
     if (!c.counts)
         abort();

@@ -61,8 +61,8 @@ static double largest(const float *x, int64_t n)
 }
 
 struct shown {
-    struct param param; /* the reference's */
-    double scale;       /* gradient's tolerance */
+    struct param param;   /* the reference's */
+    double scale;         /* gradient's tolerance */
     float *value, *bound; /* [rows x columns]; bound NULL = scale for all */
 };
 
@@ -80,8 +80,8 @@ static void compare_element(const struct shown *shown, int64_t at, float mine, s
 }
 
 /* values: what this rank owns of the unit. */
-static void compare_unit(const struct trainer *t, const struct unit *unit, const float *values, const struct shown *shown,
-                         struct compared *ret)
+static void compare_unit(const struct trainer *t, const struct unit *unit, const float *values,
+                         const struct shown *shown, struct compared *ret)
 {
     for (int p = 0; p < unit->n_params; p++) {
         const struct param *param = &unit->param[p];
@@ -90,7 +90,8 @@ static void compare_unit(const struct trainer *t, const struct unit *unit, const
         int64_t first, n = optimizer_part(unit, param, &first), inside = first + unit->owned_first - param->offset;
         bool counted = optimizer_counts(&t->executor, unit, param);
         for (int64_t i = 0; i < n; i++) {
-            int64_t row = param->first_row + (inside + i) / param->columns, column = param->first_column + (inside + i) % param->columns;
+            int64_t row = param->first_row + (inside + i) / param->columns,
+                    column = param->first_column + (inside + i) % param->columns;
             if (row >= shown->param.all_rows)
                 continue;
             compare_element(shown, row * shown->param.columns + column, values[first + i], ret);
@@ -118,8 +119,8 @@ static void broadcast(const struct trainer *t, struct shown *shown)
     comm_broadcast(all, 0, n, shown->bound);
 }
 
-static void note(const struct trainer *t, const struct shown *shown, const struct compared *mine, struct check_worst *worst,
-                 struct check_result *result)
+static void note(const struct trainer *t, const struct shown *shown, const struct compared *mine,
+                 struct check_worst *worst, struct check_result *result)
 {
     struct comm *all = t->executor.world->comm[WORLD_ALL];
     double ratio = mine->ratio, elements = (double)mine->elements;
@@ -137,7 +138,10 @@ static void note(const struct trainer *t, const struct shown *shown, const struc
 /* Rank 0: the reference's parameter p of unit u; the header goes to all as floats. */
 static void show(struct check_bounds *b, int u, int p, double scale, struct shown *shown)
 {
-    struct { struct param param; double scale; } header = {.scale = scale};
+    struct {
+        struct param param;
+        double scale;
+    } header = {.scale = scale};
     _Static_assert(sizeof header % sizeof(float) == 0, "sent as floats");
     if (b->reference)
         header.param = b->reference->executor.params.unit[u]->param[p];
@@ -215,7 +219,8 @@ static double layer_scale(const struct params *params, int u)
     return scale;
 }
 
-static void each_param(struct check_bounds *b, bool weights, const struct step_result *reference_step, struct check_result *ret)
+static void each_param(struct check_bounds *b, bool weights, const struct step_result *reference_step,
+                       struct check_result *ret)
 {
     struct comm *all = b->trainer->executor.world->comm[WORLD_ALL];
     const struct params *params = b->reference ? &b->reference->executor.params : NULL;

@@ -9,11 +9,12 @@
 
 struct trainer;
 
-/* Tolerances are fixed before anything runs. With u = 2^-24, n = the longest sum that any gradient is made of (tokens of
- * the global batch, hidden, MLP width, vocabulary) and L layers, a gradient or loss may differ by
+/* Tolerances are fixed before anything runs. With u = 2^-24, n = the longest sum that any gradient is made of (tokens
+ * of the global batch, hidden, MLP width, vocabulary) and L layers, a gradient or loss may differ by
  *     16 u sqrt(n) (L + 2) t
- * at step t, relative to the largest element of the parameter, or to 1/1000 of its layer's largest if that is more (some
- * gradients, like those of key biases, are zero but for rounding). AdamW divides by sqrt(v): an update may differ by
+ * at step t, relative to the largest element of the parameter, or to 1/1000 of its layer's largest if that is more
+ * (some gradients, like those of key biases, are zero but for rounding). AdamW divides by sqrt(v): an update may
+ * differ by
  *     rate min(2, 2 d / (sqrt(v) + epsilon)),   d = the gradient's tolerance,
  * summed over the steps, and by rounding 8 u |w|. */
 struct check_worst {
@@ -25,9 +26,9 @@ struct check_result {
     double loss, reference_loss, loss_tolerance;
     double norm, reference_norm;
     struct check_worst gradient, weight;
-    int parameters;     /* compared */
-    int64_t elements;   /* compared, each once */
-    int64_t missing;    /* of the reference, that no rank owned, or that several counted */
+    int parameters;   /* compared */
+    int64_t elements; /* compared, each once */
+    int64_t missing;  /* of the reference, that no rank owned, or that several counted */
 };
 
 /* Both take a step; collective. reference: on rank 0, NULL on others. `bounds` keeps rank 0's sums between steps. */

@@ -66,8 +66,11 @@ static void put_param(const struct trainer *t, struct stream *s, const struct un
     int64_t first, n = optimizer_part(unit, param, &first);
     if (n == 0 || !optimizer_counts(&t->executor, unit, param))
         return;
-    struct record record = {.first_row = param->first_row, .first_column = param->first_column, .columns = param->columns,
-                            .inside = first + unit->owned_first - param->offset, .n = n};
+    struct record record = {.first_row = param->first_row,
+                            .first_column = param->first_column,
+                            .columns = param->columns,
+                            .inside = first + unit->owned_first - param->offset,
+                            .n = n};
     memcpy(record.name, param->name, sizeof record.name);
     put(s, &record, sizeof record);
     struct device *device = t->executor.device;
@@ -100,7 +103,8 @@ static int put_rank(const struct trainer *t, const char *directory, struct strea
         for (int p = 0; p < params->unit[u]->n_params; p++)
             put_param(t, s, params->unit[u], &params->unit[u]->param[p]);
     uint64_t checksum = s->checksum;
-    s->failed |= fwrite(&checksum, sizeof checksum, 1, s->file) != 1 || fflush(s->file) != 0 || fsync(fileno(s->file)) != 0;
+    s->failed |=
+        fwrite(&checksum, sizeof checksum, 1, s->file) != 1 || fflush(s->file) != 0 || fsync(fileno(s->file)) != 0;
     s->failed |= fclose(s->file) != 0;
     return s->failed ? err_add(err, "checkpoint '%s' cannot be written: %s", path, strerror(errno)) : 0;
 }
@@ -220,7 +224,8 @@ static int64_t take_over(const struct trainer *t, const struct record *record, c
     return taken;
 }
 
-static int read_records(const struct trainer *t, struct stream *s, const char *path, int64_t end, int64_t *taken, struct err *err)
+static int read_records(const struct trainer *t, struct stream *s, const char *path, int64_t end, int64_t *taken,
+                        struct err *err)
 {
     char head[sizeof magic];
     if (!take(s, head, sizeof head) || memcmp(head, magic, sizeof magic) != 0)
@@ -243,8 +248,10 @@ static int read_records(const struct trainer *t, struct stream *s, const char *p
     return 0;
 }
 
-/* expected: as meta.json has it. Two passes would double the reading: a file that turns out wrong ends the run anyway. */
-static int read_file(const struct trainer *t, const char *path, const struct json *expected, int64_t *taken, struct err *err)
+/* expected: as meta.json has it. Two passes would double the reading: a file that turns out wrong ends the run anyway.
+ * */
+static int read_file(const struct trainer *t, const char *path, const struct json *expected, int64_t *taken,
+                     struct err *err)
 {
     struct stat status;
     char word[32];
@@ -252,13 +259,15 @@ static int read_file(const struct trainer *t, const char *path, const struct jso
     if (stat(path, &status) < 0)
         return err_add(err, "checkpoint '%s' is missing", path);
     if (status.st_size != bytes)
-        return err_add(err, "checkpoint '%s' has %lld bytes instead of %lld", path, (long long)status.st_size, (long long)bytes);
+        return err_add(err, "checkpoint '%s' has %lld bytes instead of %lld", path, (long long)status.st_size,
+                       (long long)bytes);
     struct stream s = {.file = fopen(path, "rb"), .checksum = 0xcbf29ce484222325u};
     if (!s.file)
         return err_add(err, "checkpoint '%s' cannot be read: %s", path, strerror(errno));
     int result = read_records(t, &s, path, bytes - (int64_t)sizeof s.checksum, taken, err);
     fclose(s.file);
-    snprintf(word, sizeof word, "%08lx%08lx", (unsigned long)(s.checksum >> 32), (unsigned long)(s.checksum & 0xffffffffu));
+    snprintf(word, sizeof word, "%08lx%08lx", (unsigned long)(s.checksum >> 32),
+             (unsigned long)(s.checksum & 0xffffffffu));
     if (result == 0 && strcmp(word, json_text(json_get(expected, "checksum"))) != 0)
         return err_add(err, "checkpoint '%s' was changed: its checksum is not that of meta.json", path);
     return result;
@@ -270,14 +279,15 @@ static int check_shape(const struct trainer *t, const struct json *meta, const c
     int64_t hidden = 0, layers = 0, vocabulary = 0, version = 0;
     struct json_at root = {file, "", meta}, shape;
     char path[64];
-    if (json_read_int(root, "version", 1, 1, &version, err) < 0 || json_read_object(root, "model", &shape, path, sizeof path, err) != 1 ||
+    if (json_read_int(root, "version", 1, 1, &version, err) < 0 ||
+        json_read_object(root, "model", &shape, path, sizeof path, err) != 1 ||
         json_read_int(shape, "hidden", 1, INT64_MAX / 2, &hidden, err) < 0 ||
         json_read_int(shape, "layers", 1, INT64_MAX / 2, &layers, err) < 0 ||
         json_read_int(shape, "vocabulary", 1, INT64_MAX / 2, &vocabulary, err) < 0)
         return err_add(err, "checkpoint '%s' is not complete", file);
     if (hidden != model->hidden || layers != model->layers || vocabulary != model->vocab)
-        return err_add(err, "checkpoint '%s' is of another model: hidden %lld, %lld layers, vocabulary %lld", file, (long long)hidden,
-                       (long long)layers, (long long)vocabulary);
+        return err_add(err, "checkpoint '%s' is of another model: hidden %lld, %lld layers, vocabulary %lld", file,
+                       (long long)hidden, (long long)layers, (long long)vocabulary);
     return 0;
 }
 
@@ -296,7 +306,8 @@ static int64_t count_owned(const struct trainer *t)
     return count;
 }
 
-static int read_all(struct trainer *t, const char *directory, const struct json *meta, const char *file, struct err *err)
+static int read_all(struct trainer *t, const char *directory, const struct json *meta, const char *file,
+                    struct err *err)
 {
     char path[PATH_SIZE];
     struct json_at root = {file, "", meta};
@@ -309,14 +320,15 @@ static int read_all(struct trainer *t, const char *directory, const struct json 
         return err_add(err, "checkpoint '%s' is not complete", file);
     for (entry = json_first(files); entry; entry = json_next(entry)) {
         rank_path(path, directory, rank++);
-        if (!json_has(entry, "bytes") || !json_has(entry, "checksum") || json_type(json_get(entry, "checksum")) != JSON_STRING)
+        if (!json_has(entry, "bytes") || !json_has(entry, "checksum") ||
+            json_type(json_get(entry, "checksum")) != JSON_STRING)
             return err_add(err, "checkpoint '%s' is not complete", file);
         if (read_file(t, path, entry, &taken, err) < 0)
             return -1;
     }
     if (taken != count_owned(t))
-        return err_add(err, "checkpoint '%s' holds %lld of the %lld elements that this rank needs", file, (long long)taken,
-                       (long long)count_owned(t));
+        return err_add(err, "checkpoint '%s' holds %lld of the %lld elements that this rank needs", file,
+                       (long long)taken, (long long)count_owned(t));
     t->sequences = sequences;
     t->optimizer.step = step;
     t->optimizer.skipped = skipped;

@@ -1,11 +1,11 @@
 /* A training run on disk, for any plan to go on from.
  *
- * DIR/step-N/ holds one file per rank and meta.json; DIR/latest names the newest. Every element of every weight, m and v is
- * written once, by the rank that counts it, with its place in the whole matrix; so a run with another plan (other ranks,
- * stages, shards, ZeRO) reads what it needs. Rank files end with a checksum that meta.json repeats with their lengths.
- * step-N appears under its name only when it is whole (written as step-N.part, then renamed); latest follows last.
- * meta.json: where the data stands (sequences taken), step, skipped steps, seed, shape of the model. Native byte order.
- * All calls are collective; DIR is shared by all ranks. 0, or -1 with a sentence on every rank. */
+ * DIR/step-N/ holds one file per rank and meta.json; DIR/latest names the newest. Every element of every weight, m and
+ * v is written once, by the rank that counts it, with its place in the whole matrix; so a run with another plan (other
+ * ranks, stages, shards, ZeRO) reads what it needs. Rank files end with a checksum that meta.json repeats with their
+ * lengths. step-N appears under its name only when it is whole (written as step-N.part, then renamed); latest follows
+ * last. meta.json: where the data stands (sequences taken), step, skipped steps, seed, shape of the model. Native byte
+ * order. All calls are collective; DIR is shared by all ranks. 0, or -1 with a sentence on every rank. */
 #ifndef EXEC_CHECKPOINT_H
 #define EXEC_CHECKPOINT_H
 

@@ -25,7 +25,8 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
         {"plan", OPT_STRING, &a->job.plan, 0, 0, NULL, "FILE", "plan.json"},
         {"steps", OPT_INT, &a->steps, 1, 1000, NULL, "N", "steps compared (default 3)"},
         {"data", OPT_STRING, &a->job.data, 0, 0, NULL, "FILE", "words (.txt: bytes), or synthetic (default)"},
-        {"data-bits", OPT_INT, &a->job.data_bits, 8, 32, NULL, "N", "8, 16 or 32: width of the file's words (default: by its name, 16)"},
+        {"data-bits", OPT_INT, &a->job.data_bits, 8, 32, NULL, "N",
+         "8, 16 or 32: width of the file's words (default: by its name, 16)"},
         {"seed", OPT_INT, &a->job.seed, 0, 1e15, NULL, "N", "of first weights and synthetic data (default 1)"},
         {"balanced", OPT_FLAG, &a->balanced, 0, 0, NULL, NULL, "experts in turn instead of the router's choice"},
         {"kernels", OPT_STRING, &a->job.kernels, 0, 0, NULL, "NAME", "cpu (default) or reference"},
@@ -59,11 +60,11 @@ static struct plan one_rank(const struct plan *plan)
 
 static void print(const struct check_result *r, int step)
 {
-    printf("step %d  loss %.6f (one rank %.6f)  gradient norm %.6f (%.6f)  %d parameters, %lld elements%s\n", step, r->loss,
-           r->reference_loss, r->norm, r->reference_norm, r->parameters, (long long)r->elements,
+    printf("step %d  loss %.6f (one rank %.6f)  gradient norm %.6f (%.6f)  %d parameters, %lld elements%s\n", step,
+           r->loss, r->reference_loss, r->norm, r->reference_norm, r->parameters, (long long)r->elements,
            r->missing > 0 ? ", SOME MISSING" : "");
-    printf("        worst gradient %s at %.3f of its tolerance, worst weight %s at %.3f\n", r->gradient.name, r->gradient.ratio,
-           r->weight.name, r->weight.ratio);
+    printf("        worst gradient %s at %.3f of its tolerance, worst weight %s at %.3f\n", r->gradient.name,
+           r->gradient.ratio, r->weight.name, r->weight.ratio);
 }
 
 static void push(struct json *steps, const struct check_result *r)
@@ -84,7 +85,8 @@ static void push(struct json *steps, const struct check_result *r)
     json_push(steps, step);
 }
 
-static bool compare(struct trainer *trainer, struct trainer *reference, const struct arguments *a, struct json *steps, int rank)
+static bool compare(struct trainer *trainer, struct trainer *reference, const struct arguments *a, struct json *steps,
+                    int rank)
 {
     bool passed = true;
     struct check_bounds *bounds = check_begin(trainer, reference);
@@ -135,7 +137,8 @@ int cmd_check(struct world *world, int argc, char **argv)
     struct trainer trainer, reference;
     bool first = world->rank == 0;
     world_alone(&alone);
-    struct trainer_parts parts = {&job.model, &job.arch, &job.plan, world, &job.data, &job.device, (uint64_t)a.job.seed, a.balanced};
+    struct trainer_parts parts = {&job.model,           &job.arch, &job.plan, world, &job.data, &job.device,
+                                  (uint64_t)a.job.seed, a.balanced};
     struct trainer_parts alone_parts = parts;
     alone_parts.plan = &one;
     alone_parts.world = &alone;

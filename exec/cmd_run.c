@@ -36,15 +36,18 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
     const struct opt table[] = {
         {"model", OPT_STRING, &a->job.model, 0, 0, NULL, "FILE", "config.json"},
         {"plan", OPT_STRING, &a->job.plan, 0, 0, NULL, "FILE", "plan.json"},
-        {"device", OPT_CHOICE, &a->device, 0, 0, devices, "D", "cpu (default), or paced: sleeps for the predicted time of every op"},
+        {"device", OPT_CHOICE, &a->device, 0, 0, devices, "D",
+         "cpu (default), or paced: sleeps for the predicted time of every op"},
         {"cluster", OPT_STRING, &a->cluster, 0, 0, NULL, "FILE", "hw.json: also print what plansim predicts"},
         {"profile", OPT_STRING, &a->profile, 0, 0, NULL, "FILE", "a profile over the built-in one, for the prediction"},
-        {"forward-ms", OPT_DOUBLE, &a->forward_ms, 0, 1e6, NULL, "X", "paced: F of one rank and micro-batch (default: priced by --cluster)"},
+        {"forward-ms", OPT_DOUBLE, &a->forward_ms, 0, 1e6, NULL, "X",
+         "paced: F of one rank and micro-batch (default: priced by --cluster)"},
         {"backward-ms", OPT_DOUBLE, &a->backward_ms, 0, 1e6, NULL, "X", "paced: B (gradient of the input)"},
         {"wgrad-ms", OPT_DOUBLE, &a->wgrad_ms, 0, 1e6, NULL, "X", "paced: W (gradient of the weights)"},
         {"steps", OPT_INT, &a->steps, 1, 1e9, NULL, "N", "steps (default 10)"},
         {"data", OPT_STRING, &a->job.data, 0, 0, NULL, "FILE", "words (.txt: bytes), or synthetic (default)"},
-        {"data-bits", OPT_INT, &a->job.data_bits, 8, 32, NULL, "N", "8, 16 or 32: width of the file's words (default: by its name, 16)"},
+        {"data-bits", OPT_INT, &a->job.data_bits, 8, 32, NULL, "N",
+         "8, 16 or 32: width of the file's words (default: by its name, 16)"},
         {"seed", OPT_INT, &a->job.seed, 0, 1e15, NULL, "N", "of first weights and synthetic data (default 1)"},
         {"lr", OPT_DOUBLE, &a->rate, 0, 10, NULL, "X", "learning rate (default 0.001)"},
         {"min-lr", OPT_DOUBLE, &a->min_rate, 0, 10, NULL, "X", "at the end of the decay (default 0)"},
@@ -55,11 +58,13 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
         {"balanced", OPT_FLAG, &a->balanced, 0, 0, NULL, NULL, "experts in turn instead of the router's choice"},
         {"kernels", OPT_STRING, &a->job.kernels, 0, 0, NULL, "NAME", "cpu (default) or reference"},
         {"threads", OPT_INT, &a->job.threads, 1, 1024, NULL, "N", "per rank (default 1)"},
-        {"max-memory", OPT_STRING, &a->memory, 0, 0, NULL, "SIZE", "most that a rank's buffers may take, such as 2GiB (default: any)"},
+        {"max-memory", OPT_STRING, &a->memory, 0, 0, NULL, "SIZE",
+         "most that a rank's buffers may take, such as 2GiB (default: any)"},
         {"trace", OPT_STRING, &a->trace, 0, 0, NULL, "FILE", "Chrome/Perfetto trace of the last step"},
         {"checkpoint", OPT_STRING, &a->checkpoint, 0, 0, NULL, "DIR", "write a checkpoint there after the last step"},
         {"checkpoint-every", OPT_INT, &a->checkpoint_every, 1, 1e9, NULL, "N", "and after every N steps"},
-        {"resume", OPT_STRING, &a->resume, 0, 0, NULL, "DIR", "go on from the latest checkpoint there, whatever plan wrote it"},
+        {"resume", OPT_STRING, &a->resume, 0, 0, NULL, "DIR",
+         "go on from the latest checkpoint there, whatever plan wrote it"},
         {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "table (default), json"},
         {NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL},
     };
@@ -82,8 +87,8 @@ static double tokens_per_step(const struct plan *plan)
 
 static void print_step(const struct trainer *t, const struct step_result *r, int64_t step)
 {
-    printf("step %lld  loss %.6f  %.4f s  %.0f tokens/s  gradient norm %.4f%s\n", (long long)step, r->loss, r->step_time_s,
-           tokens_per_step(&t->plan) / r->step_time_s, r->optimizer.gradient_norm,
+    printf("step %lld  loss %.6f  %.4f s  %.0f tokens/s  gradient norm %.4f%s\n", (long long)step, r->loss,
+           r->step_time_s, tokens_per_step(&t->plan) / r->step_time_s, r->optimizer.gradient_norm,
            r->optimizer.skipped ? "  SKIPPED: not finite" : "");
     fflush(stdout);
 }
@@ -104,8 +109,8 @@ static void print_summary(const struct measurement *m, const struct trainer *t, 
 {
     char name[256];
     printf("\n%s on %d ranks, device %s\n", plan_format(&t->plan, name, sizeof name), m->ranks, t->device.name);
-    printf("median step %.4f s, bubble %.1f %%, peak memory %.1f MiB (rank %d)\n", m->median_step_time_s, 100 * m->bubble_fraction,
-           (double)m->peak_bytes / 1048576, m->peak_rank);
+    printf("median step %.4f s, bubble %.1f %%, peak memory %.1f MiB (rank %d)\n", m->median_step_time_s,
+           100 * m->bubble_fraction, (double)m->peak_bytes / 1048576, m->peak_rank);
     if (p)
         print_predicted(m, p);
     printf("mean seconds of a step:");
@@ -134,7 +139,8 @@ static void put_predicted(struct json *root, const char *key, const struct predi
         json_put_null(root, key);
 }
 
-static void print_json(const struct measurement *m, const struct trainer *t, const struct predicted *p, struct json *steps)
+static void print_json(const struct measurement *m, const struct trainer *t, const struct predicted *p,
+                       struct json *steps)
 {
     struct json *root = json_new_object(), *kinds, *groups;
     json_put(root, "steps", steps);
@@ -208,7 +214,8 @@ static int write_trace(const struct arguments *a, const struct trainer *t, struc
 {
     struct err err = {0};
     char name[256];
-    struct trace_options options = {.title = plan_format(&t->plan, name, sizeof name), .us_per_tick = 1e-6,
+    struct trace_options options = {.title = plan_format(&t->plan, name, sizeof name),
+                                    .us_per_tick = 1e-6,
                                     .stages_per_chunk = 1.0 / t->program.chunks};
     if (!a->trace || rank != 0 || trace_write(a->trace, &t->program, &m->timeline, NULL, &options, &err) == 0)
         return EXIT_ANSWERED;
@@ -240,7 +247,8 @@ static int price(struct pacing *ret, const struct arguments *a, const struct tra
     if (!a->cluster)
         return err_add(err, "--device paced needs --cluster, or --forward-ms, --backward-ms and --wgrad-ms");
     if (profile_open(NULL, &profile, err) == 0 && (!a->profile || profile_layer(profile, a->profile, err) == 0) &&
-        cluster_load(a->cluster, profile, &cluster, &warn, err) == 0 && profile_stack(profile, t->plan.stack, &stack, err) == 0) {
+        cluster_load(a->cluster, profile, &cluster, &warn, err) == 0 &&
+        profile_stack(profile, t->plan.stack, &stack, err) == 0) {
         pacing_price(ret, &t->program, t->executor.model, &cluster, &t->plan, &stack);
         result = 0;
     }
@@ -267,7 +275,8 @@ static int run(const struct arguments *a, struct job *job, struct world *world)
     struct predicted answer;
     struct pacing pacing = {0};
     struct err err = {0};
-    struct trainer_parts parts = {&job->model, &job->arch, &job->plan, world, &job->data, &job->device, (uint64_t)a->job.seed, a->balanced};
+    struct trainer_parts parts = {&job->model,           &job->arch, &job->plan, world, &job->data, &job->device,
+                                  (uint64_t)a->job.seed, a->balanced};
     if (trainer_init(&t, &parts, &err) < 0 || (a->device == DEVICE_PACED && price(&pacing, a, &t, &err) < 0)) {
         exec_print(world, "run", "", &err);
         return EXIT_INPUT;
@@ -300,8 +309,11 @@ static int run(const struct arguments *a, struct job *job, struct world *world)
 
 int cmd_run(struct world *world, int argc, char **argv)
 {
-    struct arguments a = {.job = {.data = "synthetic", .kernels = "cpu", .seed = 1, .threads = 1}, .steps = 10, .rate = 1e-3,
-                          .weight_decay = 0.1, .clip = 1};
+    struct arguments a = {.job = {.data = "synthetic", .kernels = "cpu", .seed = 1, .threads = 1},
+                          .steps = 10,
+                          .rate = 1e-3,
+                          .weight_decay = 0.1,
+                          .clip = 1};
     struct job job;
     struct err err = {0};
     if (parse(&a, argc, argv, world, &err) < 0) {

@@ -33,7 +33,8 @@ void comm_all_gather(struct comm *comm, int64_t n_each, const float *mine, float
 void comm_reduce_scatter(struct comm *comm, int64_t n_each, const float *all, float *mine);
 void comm_broadcast(struct comm *comm, int root, int64_t n, float *x);
 /* Blocks in order of rank, without gaps. */
-void comm_all_to_all(struct comm *comm, const int64_t *send_counts, const float *send, const int64_t *receive_counts, float *receive);
+void comm_all_to_all(struct comm *comm, const int64_t *send_counts, const float *send, const int64_t *receive_counts,
+                     float *receive);
 void comm_all_to_all_ints(struct comm *comm, int n_each, const int *send, int *receive);
 void comm_barrier(struct comm *comm);
 

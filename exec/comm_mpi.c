@@ -128,7 +128,8 @@ void comm_broadcast(struct comm *comm, int root, int64_t n, float *x)
     end(comm, start_s);
 }
 
-void comm_all_to_all(struct comm *comm, const int64_t *send_counts, const float *send, const int64_t *receive_counts, float *receive)
+void comm_all_to_all(struct comm *comm, const int64_t *send_counts, const float *send, const int64_t *receive_counts,
+                     float *receive)
 {
     if (comm->size == 1) {
         memcpy(receive, send, (size_t)send_counts[0] * sizeof *receive);
@@ -137,7 +138,8 @@ void comm_all_to_all(struct comm *comm, const int64_t *send_counts, const float 
     int *table = malloc((size_t)comm->size * 4 * sizeof *table);
     if (!table)
         abort();
-    int *n_send = table, *at_send = n_send + comm->size, *n_receive = at_send + comm->size, *at_receive = n_receive + comm->size;
+    int *n_send = table, *at_send = n_send + comm->size, *n_receive = at_send + comm->size,
+        *at_receive = n_receive + comm->size;
     int64_t sent = 0, received = 0;
     for (int i = 0; i < comm->size; i++) {
         n_send[i] = (int)send_counts[i];
@@ -148,7 +150,8 @@ void comm_all_to_all(struct comm *comm, const int64_t *send_counts, const float 
         received += receive_counts[i];
     }
     double start_s = begin(comm, 4 * (sent - send_counts[comm->rank]), 4 * (received - receive_counts[comm->rank]));
-    MPI_CHECK(comm, MPI_Alltoallv(send, n_send, at_send, MPI_FLOAT, receive, n_receive, at_receive, MPI_FLOAT, comm->mpi));
+    MPI_CHECK(comm,
+              MPI_Alltoallv(send, n_send, at_send, MPI_FLOAT, receive, n_receive, at_receive, MPI_FLOAT, comm->mpi));
     end(comm, start_s);
     free(table);
 }
@@ -213,7 +216,8 @@ struct comm_request comm_all_reduce_start(struct comm *comm, int64_t n, float *x
     int64_t bytes = 2 * 4 * n * (comm->size - 1) / comm->size;
     request.index = free_slot(comm);
     begin(comm, bytes, bytes);
-    MPI_CHECK(comm, MPI_Iallreduce(MPI_IN_PLACE, x, (int)n, MPI_FLOAT, MPI_SUM, comm->mpi, &comm->requests[request.index]));
+    MPI_CHECK(comm,
+              MPI_Iallreduce(MPI_IN_PLACE, x, (int)n, MPI_FLOAT, MPI_SUM, comm->mpi, &comm->requests[request.index]));
     return request;
 }
 
@@ -227,7 +231,8 @@ struct comm_request comm_reduce_scatter_start(struct comm *comm, int64_t n_each,
     int64_t bytes = 4 * n_each * (comm->size - 1);
     request.index = free_slot(comm);
     begin(comm, bytes, bytes);
-    MPI_CHECK(comm, MPI_Ireduce_scatter_block(all, mine, (int)n_each, MPI_FLOAT, MPI_SUM, comm->mpi, &comm->requests[request.index]));
+    MPI_CHECK(comm, MPI_Ireduce_scatter_block(all, mine, (int)n_each, MPI_FLOAT, MPI_SUM, comm->mpi,
+                                              &comm->requests[request.index]));
     return request;
 }
 
@@ -286,7 +291,8 @@ int comm_start(int *argc, char ***argv, int *ret_rank, int *ret_size, int *ret_l
         return err_add(err, "MPI does not start");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm node;
-    if (MPI_Comm_rank(MPI_COMM_WORLD, ret_rank) != MPI_SUCCESS || MPI_Comm_size(MPI_COMM_WORLD, ret_size) != MPI_SUCCESS ||
+    if (MPI_Comm_rank(MPI_COMM_WORLD, ret_rank) != MPI_SUCCESS ||
+        MPI_Comm_size(MPI_COMM_WORLD, ret_size) != MPI_SUCCESS ||
         MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, *ret_rank, MPI_INFO_NULL, &node) != MPI_SUCCESS)
         return err_add(err, "MPI does not say who is there");
     MPI_Comm_rank(node, ret_local_rank);

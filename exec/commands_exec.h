@@ -30,8 +30,8 @@ struct job_options {
     const char *model, *plan, *data, *kernels; /* paths; "cpu" or "reference" */
     int64_t seed, threads, data_bits;
 };
-/* On failure returns the exit code and has said why (rank 0 speaks for all: every rank reads the same files); builds the world's
- * groups. */
+/* On failure returns the exit code and has said why (rank 0 speaks for all: every rank reads the same files); builds
+ * the world's groups. */
 int job_load(struct job *ret, const struct job_options *options, const char *command, struct world *world);
 void job_release(struct job *job);
 

@@ -33,8 +33,10 @@ static int check_words(const char *path, const struct data *data, struct err *er
 {
     for (int64_t i = 0; i < data->n_tokens; i++)
         if (data->token[i] >= data->vocab)
-            return err_add(err, "data '%s': word %lld is %lu, the model's vocabulary has %lld (how wide are its words? --data-bits)", path,
-                           (long long)i, (unsigned long)data->token[i], (long long)data->vocab);
+            return err_add(
+                err,
+                "data '%s': word %lld is %lu, the model's vocabulary has %lld (how wide are its words? --data-bits)",
+                path, (long long)i, (unsigned long)data->token[i], (long long)data->vocab);
     return 0;
 }
 
@@ -54,8 +56,9 @@ int data_load(const char *path, int bits, int64_t vocab, uint64_t seed, struct d
     ret->n_tokens = ftell(file) / (bits / 8);
     rewind(file);
     ret->token = malloc((size_t)(ret->n_tokens > 0 ? ret->n_tokens : 1) * sizeof *ret->token);
-    int result = ret->n_tokens < 2 || !ret->token || read_words(file, bits, ret) < 0 ? err_add(err, "data '%s' holds no words", path)
-                                                                                      : check_words(path, ret, err);
+    int result = ret->n_tokens < 2 || !ret->token || read_words(file, bits, ret) < 0
+                     ? err_add(err, "data '%s' holds no words", path)
+                     : check_words(path, ret, err);
     fclose(file);
     return result;
 }

@@ -16,14 +16,14 @@ struct kernels;
 struct device {
     const char *name;
     const struct kernels *kernels;
-    void *queue;                                                             /* first argument of every kernel */
-    void *(*allocate)(struct device *device, size_t bytes);                  /* zeroed; NULL when there is no room */
-    void (*release)(struct device *device, void *memory, size_t bytes);      /* after all queued calls that use it */
+    void *queue;                                                        /* first argument of every kernel */
+    void *(*allocate)(struct device *device, size_t bytes);             /* zeroed; NULL when there is no room */
+    void (*release)(struct device *device, void *memory, size_t bytes); /* after all queued calls that use it */
     void (*copy)(struct device *device, void *to, const void *from, size_t bytes); /* within the device */
     void (*upload)(struct device *device, void *to, const void *from, size_t bytes);
     void (*download)(struct device *device, void *to, const void *from, size_t bytes); /* waits */
     void (*zero)(struct device *device, void *memory, size_t bytes);
-    void (*wait)(struct device *device);                                     /* until the queue is empty */
+    void (*wait)(struct device *device); /* until the queue is empty */
     void (*fail)(void *context, const char *sentence);
     void *fail_context;
     int64_t bytes_now, bytes_peak;

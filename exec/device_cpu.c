@@ -64,8 +64,8 @@ static void *counted(struct device *device, int64_t n)
     void *memory = fits ? device->allocate(device, bytes) : NULL;
     if (!memory) {
         char sentence[160];
-        snprintf(sentence, sizeof sentence, "no room for %lld bytes on device %s, which holds %lld", (long long)bytes, device->name,
-                 (long long)device->bytes_now);
+        snprintf(sentence, sizeof sentence, "no room for %lld bytes on device %s, which holds %lld", (long long)bytes,
+                 device->name, (long long)device->bytes_now);
         if (device->fail)
             device->fail(device->fail_context, sentence);
         abort();

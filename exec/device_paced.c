@@ -21,7 +21,8 @@ static void allocate(struct pacing *ret, const struct program *program)
     ret->wgrad_s = ret->backward_s + n;
 }
 
-void pacing_equal(struct pacing *ret, const struct program *program, double forward_s, double backward_s, double wgrad_s)
+void pacing_equal(struct pacing *ret, const struct program *program, double forward_s, double backward_s,
+                  double wgrad_s)
 {
     int chunks = program->directions == 2 ? 1 : program->chunks;
     allocate(ret, program);
@@ -52,8 +53,8 @@ static double recompute_s(const struct plan *plan, const struct layer_price *p, 
     return full ? p->full_s + p->full_tp_s + p->full_cp_s + p->full_ep_s : 0;
 }
 
-void pacing_price(struct pacing *ret, const struct program *program, const struct model *model, const struct cluster *cluster,
-                  const struct plan *plan, const struct stack *stack)
+void pacing_price(struct pacing *ret, const struct program *program, const struct model *model,
+                  const struct cluster *cluster, const struct plan *plan, const struct stack *stack)
 {
     struct ops_context context;
     struct layer_price price;
@@ -87,11 +88,16 @@ void pacing_release(struct pacing *pacing)
 double pacing_seconds(const struct pacing *pacing, int stage, enum op_kind kind)
 {
     switch (kind) {
-    case OP_F: return pacing->forward_s[stage];
-    case OP_B: return pacing->backward_s[stage];
-    case OP_W: return pacing->wgrad_s[stage];
-    case OP_BW: return pacing->backward_s[stage] + pacing->wgrad_s[stage];
-    default: return 0;
+    case OP_F:
+        return pacing->forward_s[stage];
+    case OP_B:
+        return pacing->backward_s[stage];
+    case OP_W:
+        return pacing->wgrad_s[stage];
+    case OP_BW:
+        return pacing->backward_s[stage] + pacing->wgrad_s[stage];
+    default:
+        return 0;
     }
 }
 

@@ -86,7 +86,10 @@ void executor_init(struct executor *ex)
     ex->kv_first = (int)(ex->world->tp * model->kv_heads / plan->tp);
     double tokens = (double)(plan->global_batch * plan->seq_len);
     ex->loss_factor = (float)(1 / tokens);
-    ex->aux_factor = model->experts > 0 ? (float)((double)ex->arch->aux_coefficient * plan->micro_batch * (double)plan->seq_len / tokens) : 0;
+    ex->aux_factor =
+        model->experts > 0
+            ? (float)((double)ex->arch->aux_coefficient * plan->micro_batch * (double)plan->seq_len / tokens)
+            : 0;
     size_vocabulary(ex);
     fill_positions(ex);
     fill_angles(ex);

@@ -1,5 +1,5 @@
-/* What every part of a training step on one rank shares: the plan, sizes of this rank, parameters, and the work that the
- * backward pass leaves for later (gradients of weights, "W").
+/* What every part of a training step on one rank shares: the plan, sizes of this rank, parameters, and the work that
+ * the backward pass leaves for later (gradients of weights, "W").
  *
  * Activations are matrices with one row per token, token t = position * batch + sequence, so that cutting the sequence
  * (cp, sequence parallelism) cuts rows. Between blocks a rank holds `rows` of them: all `tokens` of its cp share, or
@@ -29,19 +29,19 @@ struct executor {
     const struct kernels *kernels;
     void *queue;
     struct params params;
-    bool balanced;           /* experts are chosen in turn, not by the router: equal loads */
-    int batch, sequence;     /* of one micro-batch on this rank */
+    bool balanced;       /* experts are chosen in turn, not by the router: equal loads */
+    int batch, sequence; /* of one micro-batch on this rank */
     int tokens, rows;
-    int hidden, head_dim, heads, kv_heads; /* heads of this tp rank */
-    int kv_first;                          /* its first key/value head */
+    int hidden, head_dim, heads, kv_heads;   /* heads of this tp rank */
+    int kv_first;                            /* its first key/value head */
     int vocab_first, vocab_rows, vocab_real; /* of the table: first row, rows with padding, rows of real words */
-    int *position;           /* [cp][sequence]: positions of each cp rank */
-    int *row_position;       /* [tokens] of this rank, on the device */
-    float *cosine, *sine;    /* [tokens][head_dim / 2] */
-    float loss_factor;       /* 1 / tokens of the global batch */
-    float aux_factor;        /* of the load-balancing loss of one micro-batch */
-    double loss;             /* this rank's part of the step's loss; the sum over all ranks is the loss */
-    double aux_loss;         /* the load-balancing part of it */
+    int *position;                           /* [cp][sequence]: positions of each cp rank */
+    int *row_position;                       /* [tokens] of this rank, on the device */
+    float *cosine, *sine;                    /* [tokens][head_dim / 2] */
+    float loss_factor;                       /* 1 / tokens of the global batch */
+    float aux_factor;                        /* of the load-balancing loss of one micro-batch */
+    double loss;     /* this rank's part of the step's loss; the sum over all ranks is the loss */
+    double aux_loss; /* the load-balancing part of it */
 };
 
 /* The struct's inputs (model .. world, device, params.seed) are set by the caller; this derives the rest. */
@@ -60,21 +60,24 @@ struct wgrad {
     struct wgrad *next;
     struct linear linear;
     struct tensor *x, *dy;
-    int x_row, dy_row, rows; /* the part of both that counts */
+    int x_row, dy_row, rows;  /* the part of both that counts */
     bool gather_x, gather_dy; /* rows are a share of tp's, to be gathered first */
-    const int *token;        /* an embedding instead: rows of dy go to these rows of the table */
+    const int *token;         /* an embedding instead: rows of dy go to these rows of the table */
 };
 struct wgrad_list {
     struct wgrad *first, **last;
 };
-void wgrad_add(struct wgrad_list *list, const struct linear *linear, struct tensor *x, bool gather_x, struct tensor *dy);
-void wgrad_add_rows(struct wgrad_list *list, const struct linear *linear, struct tensor *x, int x_row, struct tensor *dy, int dy_row,
-                    int rows);
-void wgrad_add_embedding(struct wgrad_list *list, const struct linear *table, const int *token, struct tensor *dy, bool gather_dy);
+void wgrad_add(struct wgrad_list *list, const struct linear *linear, struct tensor *x, bool gather_x,
+               struct tensor *dy);
+void wgrad_add_rows(struct wgrad_list *list, const struct linear *linear, struct tensor *x, int x_row,
+                    struct tensor *dy, int dy_row, int rows);
+void wgrad_add_embedding(struct wgrad_list *list, const struct linear *table, const int *token, struct tensor *dy,
+                         bool gather_dy);
 void wgrad_run(struct executor *ex, struct wgrad_list *list); /* and empties it */
 
 /* Returned tensors are the caller's reference. */
-struct tensor *linear_forward(struct executor *ex, const struct linear *linear, const struct tensor *x); /* without bias */
+struct tensor *linear_forward(struct executor *ex, const struct linear *linear,
+                              const struct tensor *x); /* without bias */
 void linear_add_bias(struct executor *ex, const struct linear *linear, struct tensor *y);
 void linear_bias_gradient(struct executor *ex, const struct linear *linear, const struct tensor *dy);
 struct tensor *linear_backward(struct executor *ex, const struct linear *linear, const struct tensor *dy);

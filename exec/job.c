@@ -17,10 +17,12 @@ void exec_print(const struct world *world, const char *command, const char *kind
     }
 }
 
-static int load(struct job *job, const struct job_options *options, const struct world *world, struct err *warn, struct err *err)
+static int load(struct job *job, const struct job_options *options, const struct world *world, struct err *warn,
+                struct err *err)
 {
     if (model_load(options->model, &job->model, warn, err) < 0 ||
-        arch_load(options->model, &job->model, &job->arch, warn, err) < 0 || plan_load(options->plan, &job->plan, warn, err) < 0)
+        arch_load(options->model, &job->model, &job->arch, warn, err) < 0 ||
+        plan_load(options->plan, &job->plan, warn, err) < 0)
         return -1;
     struct err rules = {0}; /* warnings of launchers are not ours */
     if (plan_check(&job->plan, &job->model, NULL, &rules, err) < 0 || arch_check(&job->model, &job->plan, err) < 0)
@@ -28,7 +30,8 @@ static int load(struct job *job, const struct job_options *options, const struct
     if (plan_world(&job->plan) != world->size)
         return err_add(err, "the plan is for %lld ranks, %d were started; start it with: mpirun -np %lld planexec ...",
                        (long long)plan_world(&job->plan), world->size, (long long)plan_world(&job->plan));
-    return data_load(options->data, (int)options->data_bits, job->model.vocab, (uint64_t)options->seed, &job->data, err);
+    return data_load(options->data, (int)options->data_bits, job->model.vocab, (uint64_t)options->seed, &job->data,
+                     err);
 }
 
 static void fail(void *context, const char *sentence)

@@ -34,7 +34,11 @@ static int64_t add(struct builder *b, struct param param)
 
 static struct param named(const struct builder *b, const char *part, int rows, int columns)
 {
-    struct param param = {.rows = rows, .columns = columns, .all_rows = rows, .all_columns = columns, .std = b->ex->arch->init_std,
+    struct param param = {.rows = rows,
+                          .columns = columns,
+                          .all_rows = rows,
+                          .all_columns = columns,
+                          .std = b->ex->arch->init_std,
                           .decays = true};
     snprintf(param.name, sizeof param.name, "layers.%d.%s", b->index, part);
     return param;
@@ -58,8 +62,9 @@ static struct norm build_norm(struct builder *b, const char *part, int columns, 
 }
 
 /* A vector or matrix of which this rank holds rows [first_row, +rows) and columns [first_column, +columns). */
-static int64_t build_part(struct builder *b, const char *part, int rows, int64_t first_row, int64_t all_rows, int columns,
-                          int64_t first_column, int64_t all_columns, enum param_sum sum, enum param_copies copies)
+static int64_t build_part(struct builder *b, const char *part, int rows, int64_t first_row, int64_t all_rows,
+                          int columns, int64_t first_column, int64_t all_columns, enum param_sum sum,
+                          enum param_copies copies)
 {
     struct param param = named(b, part, rows, columns);
     param.first_row = first_row;
@@ -84,7 +89,8 @@ static void build_qkv(struct builder *b, struct layer *layer)
     enum param_sum sum = ex->plan->tp > ex->model->kv_heads ? SUM_KV : SUM_NONE;
     enum param_copies copies = sum == SUM_KV ? COPIES_KV : COPIES_NONE;
     layer->qkv = (struct linear){b->unit, 0, -1, ex->hidden, q + 2 * kv};
-    layer->qkv.weight = build_part(b, "q.weight", q, (int64_t)ex->world->tp * q, all_q, ex->hidden, 0, ex->hidden, SUM_NONE, COPIES_NONE);
+    layer->qkv.weight = build_part(b, "q.weight", q, (int64_t)ex->world->tp * q, all_q, ex->hidden, 0, ex->hidden,
+                                   SUM_NONE, COPIES_NONE);
     build_part(b, "k.weight", kv, ex->kv_first * d, all_kv, ex->hidden, 0, ex->hidden, sum, copies);
     build_part(b, "v.weight", kv, ex->kv_first * d, all_kv, ex->hidden, 0, ex->hidden, sum, copies);
     if (ex->model->qkv_bias) {
@@ -94,7 +100,8 @@ static void build_qkv(struct builder *b, struct layer *layer)
     }
 }
 
-/* Row-parallel: columns are cut; its bias is whole on every rank, and under sequence parallelism sees 1/tp of the rows. */
+/* Row-parallel: columns are cut; its bias is whole on every rank, and under sequence parallelism sees 1/tp of the
+ * rows. */
 static struct linear build_row(struct builder *b, const char *part, int in, int index, int64_t all_in, bool bias)
 {
     char name[64];
@@ -104,12 +111,14 @@ static struct linear build_row(struct builder *b, const char *part, int in, int 
     linear.weight = build_part(b, name, hidden, 0, hidden, in, (int64_t)index * in, all_in, SUM_NONE, COPIES_NONE);
     snprintf(name, sizeof name, "%s.bias", part);
     if (bias)
-        linear.bias = build_part(b, name, 1, 0, 1, hidden, 0, hidden, b->ex->plan->sequence_parallel ? SUM_TP : SUM_NONE, COPIES_TP);
+        linear.bias = build_part(b, name, 1, 0, 1, hidden, 0, hidden,
+                                 b->ex->plan->sequence_parallel ? SUM_TP : SUM_NONE, COPIES_TP);
     return linear;
 }
 
 /* Column-parallel pair gate and up (or up alone), one product. */
-static struct linear build_column(struct builder *b, const char *prefix, int inner, int index, int64_t all_inner, bool bias)
+static struct linear build_column(struct builder *b, const char *prefix, int inner, int index, int64_t all_inner,
+                                  bool bias)
 {
     static const char *const parts[] = {"gate", "up"};
     char name[64];
@@ -118,8 +127,10 @@ static struct linear build_column(struct builder *b, const char *prefix, int inn
     for (int kind = 0; kind < 1 + bias; kind++)
         for (int i = from; i < 2; i++) {
             snprintf(name, sizeof name, "%s%s.%s", prefix, parts[i], kind == 0 ? "weight" : "bias");
-            int64_t at = kind == 0 ? build_part(b, name, inner, (int64_t)index * inner, all_inner, hidden, 0, hidden, SUM_NONE, COPIES_NONE)
-                                   : build_part(b, name, 1, 0, 1, inner, (int64_t)index * inner, all_inner, SUM_NONE, COPIES_NONE);
+            int64_t at = kind == 0 ? build_part(b, name, inner, (int64_t)index * inner, all_inner, hidden, 0, hidden,
+                                                SUM_NONE, COPIES_NONE)
+                                   : build_part(b, name, 1, 0, 1, inner, (int64_t)index * inner, all_inner, SUM_NONE,
+                                                COPIES_NONE);
             int64_t *first = kind == 0 ? &linear.weight : &linear.bias;
             *first = *first < 0 ? at : *first;
         }
@@ -174,7 +185,8 @@ void layer_build(struct executor *ex, int index, struct layer *ret)
         layer->q_norm = build_norm(&b, "q_norm", ex->head_dim, false, SUM_TP);
         layer->k_norm = build_norm(&b, "k_norm", ex->head_dim, false, SUM_TP);
     }
-    layer->out = build_row(&b, "out", ex->heads * ex->head_dim, ex->world->tp, ex->model->heads * ex->head_dim, ex->model->out_bias);
+    layer->out = build_row(&b, "out", ex->heads * ex->head_dim, ex->world->tp, ex->model->heads * ex->head_dim,
+                           ex->model->out_bias);
     layer->norm2 = build_norm(&b, "norm2", ex->hidden, ex->model->norm_bias, norm_sum);
     if (!kind->moe) {
         build_mlp(&b, layer, "", kind->ffn);
@@ -182,7 +194,8 @@ void layer_build(struct executor *ex, int index, struct layer *ret)
     }
     int experts = (int)ex->model->experts;
     layer->router = (struct linear){b.unit, 0, -1, ex->hidden, experts};
-    layer->router.weight = build_part(&b, "router.weight", experts, 0, experts, ex->hidden, 0, ex->hidden, SUM_TP, COPIES_TP);
+    layer->router.weight =
+        build_part(&b, "router.weight", experts, 0, experts, ex->hidden, 0, ex->hidden, SUM_TP, COPIES_TP);
     if (kind->shared_ffn > 0)
         build_mlp(&b, layer, "shared.", kind->shared_ffn);
     build_experts(ex, layer);
@@ -212,7 +225,8 @@ static void add_to(struct executor *ex, const struct tensor *x, struct tensor *y
 static struct tensor *activate(struct executor *ex, const struct layer *layer, const struct tensor *gate_up)
 {
     struct tensor *act = tensor_new(ex->device, gate_up->rows, layer->down.in);
-    ex->kernels->activation_forward(ex->queue, ex->arch->activation, ex->model->gated, act->rows, act->columns, gate_up->data, act->data);
+    ex->kernels->activation_forward(ex->queue, ex->arch->activation, ex->model->gated, act->rows, act->columns,
+                                    gate_up->data, act->data);
     return act;
 }
 
@@ -251,7 +265,8 @@ static void release(struct executor *ex, const struct layer *layer)
         unit_release(&ex->params, layer->experts);
 }
 
-struct tensor *layer_forward(struct executor *ex, const struct layer *layer, struct tensor *x, bool first, struct layer_saved *saved)
+struct tensor *layer_forward(struct executor *ex, const struct layer *layer, struct tensor *x, bool first,
+                             struct layer_saved *saved)
 {
     acquire(ex, layer);
     if (saved->x != x) {
@@ -324,13 +339,13 @@ static struct tensor *unproject(struct executor *ex, const struct linear *row, s
     return dx;
 }
 
-static struct tensor *mlp_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved, struct tensor *dy,
-                                   struct wgrad_list *later)
+static struct tensor *mlp_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved,
+                                   struct tensor *dy, struct wgrad_list *later)
 {
     struct tensor *dact = unproject(ex, &layer->down, saved->act, dy, later);
     struct tensor *dgate_up = tensor_new(ex->device, saved->gate_up->rows, saved->gate_up->columns);
-    ex->kernels->activation_backward(ex->queue, ex->arch->activation, ex->model->gated, dact->rows, dact->columns, saved->gate_up->data,
-                                     dact->data, dgate_up->data);
+    ex->kernels->activation_backward(ex->queue, ex->arch->activation, ex->model->gated, dact->rows, dact->columns,
+                                     saved->gate_up->data, dact->data, dgate_up->data);
     tensor_drop(&dact);
     wgrad_add(later, &layer->gate_up, saved->n2, ex->plan->sequence_parallel, dgate_up);
     struct tensor *dn = rows_reduce(ex, linear_backward(ex, &layer->gate_up, dgate_up));
@@ -338,8 +353,8 @@ static struct tensor *mlp_backward(struct executor *ex, const struct layer *laye
     return dn;
 }
 
-static struct tensor *attention_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved, struct tensor *dy,
-                                         struct wgrad_list *later)
+static struct tensor *attention_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved,
+                                         struct tensor *dy, struct wgrad_list *later)
 {
     struct tensor *dcore = unproject(ex, &layer->out, saved->core, dy, later);
     struct tensor *dqkv = attention_core_backward(ex, layer, saved, dcore);
@@ -357,8 +372,8 @@ static struct tensor *copy_of(struct executor *ex, const struct tensor *x)
     return y;
 }
 
-struct tensor *layer_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved, struct tensor *dy,
-                              struct wgrad_list *later)
+struct tensor *layer_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved,
+                              struct tensor *dy, struct wgrad_list *later)
 {
     acquire(ex, layer);
     remember(ex, layer, saved);
@@ -385,8 +400,9 @@ struct tensor *layer_backward(struct executor *ex, const struct layer *layer, st
 
 void layer_drop(struct layer_saved *saved)
 {
-    struct tensor **tensors[] = {&saved->x, &saved->stats1, &saved->n1, &saved->raw_qkv, &saved->qk_stats, &saved->qkv, &saved->o,
-                                 &saved->lse, &saved->core, &saved->h, &saved->stats2, &saved->n2, &saved->gate_up, &saved->act};
+    struct tensor **tensors[] = {&saved->x,      &saved->stats1, &saved->n1,      &saved->raw_qkv, &saved->qk_stats,
+                                 &saved->qkv,    &saved->o,      &saved->lse,     &saved->core,    &saved->h,
+                                 &saved->stats2, &saved->n2,     &saved->gate_up, &saved->act};
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
         tensor_drop(tensors[i]);
     moe_drop(&saved->moe);

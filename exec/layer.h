@@ -1,5 +1,6 @@
 /* One transformer layer, the embedding, the head: forward, and backward with respect to the input; gradients of weight
- * matrices are left in a wgrad_list (executor.h). Tensors returned are the caller's reference; inputs stay the caller's. */
+ * matrices are left in a wgrad_list (executor.h). Tensors returned are the caller's reference; inputs stay the
+ * caller's. */
 #ifndef EXEC_LAYER_H
 #define EXEC_LAYER_H
 
@@ -18,8 +19,8 @@ struct norm {
 
 /* Offsets into units; made once by layer_build. */
 struct layer {
-    int index;           /* in the model */
-    int kind;            /* of model->kinds */
+    int index;                    /* in the model */
+    int kind;                     /* of model->kinds */
     struct unit *dense, *experts; /* experts NULL = dense layer */
     struct norm norm1, norm2, q_norm, k_norm;
     struct linear qkv, out, gate_up, down; /* gate_up, down: dense MLP, or the shared experts (out 0 = none) */
@@ -30,9 +31,9 @@ struct layer {
 /* What forward leaves for backward. Recompute: full keeps x alone, selective drops n1, n2 and act. */
 struct layer_saved {
     struct tensor *x, *stats1, *n1;
-    struct tensor *raw_qkv, *qk_stats;      /* before the q/k norm */
-    struct tensor *qkv, *o, *lse;           /* as the attention core saw them */
-    struct tensor *core;                    /* its output on this rank, input of `out` (= o but for Ulysses) */
+    struct tensor *raw_qkv, *qk_stats; /* before the q/k norm */
+    struct tensor *qkv, *o, *lse;      /* as the attention core saw them */
+    struct tensor *core;               /* its output on this rank, input of `out` (= o but for Ulysses) */
     struct tensor *h, *stats2, *n2;
     struct tensor *gate_up, *act;
     struct moe_saved *moe;
@@ -41,24 +42,30 @@ struct layer_saved {
 void layer_build(struct executor *ex, int index, struct layer *ret);
 void layer_release(struct layer *layer);
 /* first: the first time, not a recomputation (counts the load-balancing loss). saved: zeroed by the caller. */
-struct tensor *layer_forward(struct executor *ex, const struct layer *layer, struct tensor *x, bool first, struct layer_saved *saved);
+struct tensor *layer_forward(struct executor *ex, const struct layer *layer, struct tensor *x, bool first,
+                             struct layer_saved *saved);
 /* Fills in what recomputation dropped, then dx; releases saved. */
-struct tensor *layer_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved, struct tensor *dy,
-                              struct wgrad_list *later);
+struct tensor *layer_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved,
+                              struct tensor *dy, struct wgrad_list *later);
 void layer_drop(struct layer_saved *saved);
 /* Is layer number `place` of its chunk recomputed in full? */
 bool layer_is_recomputed(const struct plan *plan, int place);
 void layer_forget(struct layer_saved *saved, bool full); /* drops what is recomputed */
 
 /* Parts; each in its file. */
-struct tensor *norm_forward(struct executor *ex, const struct norm *norm, const struct tensor *x, struct tensor **ret_stats);
-struct tensor *norm_again(struct executor *ex, const struct norm *norm, const struct tensor *x, const struct tensor *stats);
+struct tensor *norm_forward(struct executor *ex, const struct norm *norm, const struct tensor *x,
+                            struct tensor **ret_stats);
+struct tensor *norm_again(struct executor *ex, const struct norm *norm, const struct tensor *x,
+                          const struct tensor *stats);
 /* dx += */
 void norm_backward(struct executor *ex, const struct norm *norm, const struct tensor *x, const struct tensor *stats,
                    const struct tensor *dy, struct tensor *dx);
-struct tensor *attention_core_forward(struct executor *ex, const struct layer *layer, struct tensor *qkv, struct layer_saved *saved);
-struct tensor *attention_core_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved, struct tensor *dcore);
-struct tensor *moe_forward(struct executor *ex, const struct layer *layer, struct tensor *x, bool first, struct moe_saved **ret_saved);
+struct tensor *attention_core_forward(struct executor *ex, const struct layer *layer, struct tensor *qkv,
+                                      struct layer_saved *saved);
+struct tensor *attention_core_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved,
+                                       struct tensor *dcore);
+struct tensor *moe_forward(struct executor *ex, const struct layer *layer, struct tensor *x, bool first,
+                           struct moe_saved **ret_saved);
 struct tensor *moe_backward(struct executor *ex, const struct layer *layer, struct moe_saved **saved, struct tensor *dy,
                             struct wgrad_list *later);
 void moe_drop(struct moe_saved **saved);
@@ -81,7 +88,9 @@ struct tensor *embedding_forward(struct executor *ex, const struct embedding *em
 void embedding_backward(struct executor *ex, const struct embedding *embedding, const int *token, struct tensor *dy,
                         struct wgrad_list *later);
 /* Adds to ex->loss. target[tokens] stays valid until backward. */
-void head_forward(struct executor *ex, const struct head *head, struct tensor *x, const int *target, struct head_saved *saved);
-struct tensor *head_backward(struct executor *ex, const struct head *head, struct head_saved *saved, struct wgrad_list *later);
+void head_forward(struct executor *ex, const struct head *head, struct tensor *x, const int *target,
+                  struct head_saved *saved);
+struct tensor *head_backward(struct executor *ex, const struct head *head, struct head_saved *saved,
+                             struct wgrad_list *later);
 
 #endif

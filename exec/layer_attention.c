@@ -1,9 +1,9 @@
 /* The attention core: rotary positions, then causal attention of this rank's heads.
  *
- * cp = 1: one block. Ring (Liu et al. 2023): every rank keeps its queries; keys and values go round, blocks are merged by
- * log-sum-exp; backward sends them round again with their gradients. Pieces r and 2cp-1-r of the sequence lie on rank r,
- * so that all have the same work. Ulysses (arXiv:2309.14509): an all-to-all gives each rank the whole sequence of some
- * heads, another one brings the outputs back. */
+ * cp = 1: one block. Ring (Liu et al. 2023): every rank keeps its queries; keys and values go round, blocks are merged
+ * by log-sum-exp; backward sends them round again with their gradients. Pieces r and 2cp-1-r of the sequence lie on
+ * rank r, so that all have the same work. Ulysses (arXiv:2309.14509): an all-to-all gives each rank the whole sequence
+ * of some heads, another one brings the outputs back. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -17,12 +17,20 @@
 #include "kernels/kernels.h"
 
 /* Shape of the core on this rank: [q | k | v] columns of qkv. */
-static struct attention shape(const struct executor *ex, const struct layer *layer, int heads, int kv_heads, int sequence)
+static struct attention shape(const struct executor *ex, const struct layer *layer, int heads, int kv_heads,
+                              int sequence)
 {
     struct attention a = {
-        .batch = ex->batch, .heads = heads, .kv_heads = kv_heads, .head_dim = ex->head_dim, .queries = sequence, .keys = sequence,
-        .window = (int)ex->model->kinds[layer->kind].window, .scale = 1 / sqrtf((float)ex->head_dim),
-        .stride_q = (heads + 2 * kv_heads) * ex->head_dim, .stride_kv = (heads + 2 * kv_heads) * ex->head_dim,
+        .batch = ex->batch,
+        .heads = heads,
+        .kv_heads = kv_heads,
+        .head_dim = ex->head_dim,
+        .queries = sequence,
+        .keys = sequence,
+        .window = (int)ex->model->kinds[layer->kind].window,
+        .scale = 1 / sqrtf((float)ex->head_dim),
+        .stride_q = (heads + 2 * kv_heads) * ex->head_dim,
+        .stride_kv = (heads + 2 * kv_heads) * ex->head_dim,
         .stride_o = heads * ex->head_dim,
     };
     return a;
@@ -38,8 +46,8 @@ static void point_qkv(struct attention *a, const float *qkv)
 static void rotate(struct executor *ex, struct tensor *qkv, bool inverse)
 {
     if (ex->arch->rotary)
-        ex->kernels->rotary(ex->queue, qkv->rows, ex->heads + ex->kv_heads, ex->head_dim, qkv->columns, ex->cosine, ex->sine, inverse,
-                            qkv->data);
+        ex->kernels->rotary(ex->queue, qkv->rows, ex->heads + ex->kv_heads, ex->head_dim, qkv->columns, ex->cosine,
+                            ex->sine, inverse, qkv->data);
 }
 
 /* --- q/k norm: one weight per head dimension, applied to each head ----------- */
@@ -61,7 +69,8 @@ static void qk_norm(struct executor *ex, const struct layer *layer, struct tenso
     }
 }
 
-static void qk_norm_backward(struct executor *ex, const struct layer *layer, struct tensor *dqkv, struct layer_saved *saved)
+static void qk_norm_backward(struct executor *ex, const struct layer *layer, struct tensor *dqkv,
+                             struct layer_saved *saved)
 {
     if (!ex->model->qk_norm)
         return;
@@ -69,9 +78,10 @@ static void qk_norm_backward(struct executor *ex, const struct layer *layer, str
     for (int h = 0; h < ex->heads + ex->kv_heads; h++) {
         const struct norm *norm = h < ex->heads ? &layer->q_norm : &layer->k_norm;
         float *stats = saved->qk_stats->data + (int64_t)2 * h * rows, *d = dqkv->data + h * ex->head_dim;
-        ex->kernels->norm_backward(ex->queue, rows, ex->head_dim, dqkv->columns, false, saved->raw_qkv->data + h * ex->head_dim,
-                                   norm->unit->weight + norm->weight, stats, stats + rows, d, false, d,
-                                   unit_gradient(&ex->params, norm->unit) + norm->weight, NULL);
+        ex->kernels->norm_backward(ex->queue, rows, ex->head_dim, dqkv->columns, false,
+                                   saved->raw_qkv->data + h * ex->head_dim, norm->unit->weight + norm->weight, stats,
+                                   stats + rows, d, false, d, unit_gradient(&ex->params, norm->unit) + norm->weight,
+                                   NULL);
     }
 }
 
@@ -81,7 +91,8 @@ static struct tensor *cut_kv(struct executor *ex, const struct tensor *qkv)
 {
     int width = 2 * ex->kv_heads * ex->head_dim;
     struct tensor *kv = tensor_new(ex->device, qkv->rows, width);
-    ex->kernels->copy_block(ex->queue, qkv->rows, width, qkv->data + ex->heads * ex->head_dim, qkv->columns, false, kv->data, width);
+    ex->kernels->copy_block(ex->queue, qkv->rows, width, qkv->data + ex->heads * ex->head_dim, qkv->columns, false,
+                            kv->data, width);
     return kv;
 }
 
@@ -125,12 +136,15 @@ static void ring_forward(struct executor *ex, struct attention *a, const struct 
 }
 
 /* [k v | dk dv] goes all the way round and comes home with every rank's part. */
-static void ring_backward(struct executor *ex, struct attention_gradient *g, const struct tensor *qkv, struct tensor *dqkv)
+static void ring_backward(struct executor *ex, struct attention_gradient *g, const struct tensor *qkv,
+                          struct tensor *dqkv)
 {
     struct comm *comm = ex->world->comm[WORLD_CP];
     int size = comm_size(comm), width = 2 * ex->kv_heads * ex->head_dim;
-    struct tensor *now = tensor_new(ex->device, qkv->rows, 2 * width), *next = tensor_new(ex->device, qkv->rows, 2 * width);
-    ex->kernels->copy_block(ex->queue, qkv->rows, width, qkv->data + ex->heads * ex->head_dim, qkv->columns, false, now->data, 2 * width);
+    struct tensor *now = tensor_new(ex->device, qkv->rows, 2 * width),
+                  *next = tensor_new(ex->device, qkv->rows, 2 * width);
+    ex->kernels->copy_block(ex->queue, qkv->rows, width, qkv->data + ex->heads * ex->head_dim, qkv->columns, false,
+                            now->data, 2 * width);
     for (int i = 0; i < size; i++) {
         struct comm_request requests[2];
         point_kv(ex, &g->forward, now, (ex->world->cp + size - i) % size);
@@ -144,8 +158,8 @@ static void ring_backward(struct executor *ex, struct attention_gradient *g, con
         now = next;
         next = done;
     }
-    ex->kernels->copy_block(ex->queue, qkv->rows, width, now->data + width, 2 * width, false, dqkv->data + ex->heads * ex->head_dim,
-                            dqkv->columns);
+    ex->kernels->copy_block(ex->queue, qkv->rows, width, now->data + width, 2 * width, false,
+                            dqkv->data + ex->heads * ex->head_dim, dqkv->columns);
     tensor_drop(&now);
     tensor_drop(&next);
 }
@@ -202,7 +216,8 @@ static void exchange(struct executor *ex, int width, const struct tensor *from, 
 /* [tokens of all][q k v of my heads] */
 static struct tensor *ulysses_spread(struct executor *ex, const struct ulysses *u, struct tensor *qkv)
 {
-    struct tensor *packed = tensor_new(ex->device, ex->tokens * u->ranks, u->width), *all = tensor_new(ex->device, packed->rows, u->width);
+    struct tensor *packed = tensor_new(ex->device, ex->tokens * u->ranks, u->width),
+                  *all = tensor_new(ex->device, packed->rows, u->width);
     pack_qkv(ex, u, packed->data, qkv->data, qkv->columns, false);
     exchange(ex, u->width, packed, all);
     tensor_drop(&packed);
@@ -248,7 +263,8 @@ static bool is_ulysses(const struct executor *ex)
     return ex->plan->cp > 1 && ex->plan->context_parallel == CP_ULYSSES;
 }
 
-static struct attention core_shape(const struct executor *ex, const struct layer *layer, const struct layer_saved *saved)
+static struct attention core_shape(const struct executor *ex, const struct layer *layer,
+                                   const struct layer_saved *saved)
 {
     struct ulysses u = ulysses_of(ex);
     bool spread = is_ulysses(ex);
@@ -261,7 +277,8 @@ static struct attention core_shape(const struct executor *ex, const struct layer
     return a;
 }
 
-struct tensor *attention_core_forward(struct executor *ex, const struct layer *layer, struct tensor *qkv, struct layer_saved *saved)
+struct tensor *attention_core_forward(struct executor *ex, const struct layer *layer, struct tensor *qkv,
+                                      struct layer_saved *saved)
 {
     struct ulysses u = ulysses_of(ex);
     qk_norm(ex, layer, qkv, saved);
@@ -279,7 +296,8 @@ struct tensor *attention_core_forward(struct executor *ex, const struct layer *l
     return spread ? ulysses_outputs(ex, &u, saved->o, true) : tensor_keep(saved->o);
 }
 
-struct tensor *attention_core_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved, struct tensor *dcore)
+struct tensor *attention_core_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved,
+                                       struct tensor *dcore)
 {
     struct ulysses u = ulysses_of(ex);
     bool spread = is_ulysses(ex), ring = ex->plan->cp > 1 && !spread;

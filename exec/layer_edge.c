@@ -1,5 +1,5 @@
-/* The ends of the model: vocabulary-parallel embedding and head. A tied head is the embedding's own unit where both are on
- * this rank, a copy of the same name otherwise. */
+/* The ends of the model: vocabulary-parallel embedding and head. A tied head is the embedding's own unit where both
+ * are on this rank, a copy of the same name otherwise. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +17,13 @@ static struct linear build_table(struct executor *ex, const char *key)
 {
     bool new;
     struct unit *unit = params_unit(&ex->params, key, ex->world->comm[WORLD_DP_CP], &new);
-    struct param param = {.rows = ex->vocab_rows, .columns = ex->hidden, .first_row = ex->vocab_first, .all_rows = ex->model->vocab,
-                          .all_columns = ex->hidden, .std = ex->arch->init_std, .decays = true};
+    struct param param = {.rows = ex->vocab_rows,
+                          .columns = ex->hidden,
+                          .first_row = ex->vocab_first,
+                          .all_rows = ex->model->vocab,
+                          .all_columns = ex->hidden,
+                          .std = ex->arch->init_std,
+                          .decays = true};
     snprintf(param.name, sizeof param.name, "%s.weight", key);
     if (new)
         unit_add(unit, &param);
@@ -34,8 +39,14 @@ void embedding_build(struct executor *ex, struct embedding *ret)
     bool new;
     int rows = (int)(ex->model->position_rows > ex->plan->seq_len ? ex->model->position_rows : ex->plan->seq_len);
     struct unit *unit = params_unit(&ex->params, "positions", ex->world->comm[WORLD_DP_CP], &new);
-    struct param param = {.name = "positions.weight", .rows = rows, .columns = ex->hidden, .all_rows = rows, .all_columns = ex->hidden,
-                          .std = ex->arch->init_std, .sum = ex->plan->sequence_parallel ? SUM_TP : SUM_NONE, .copies = COPIES_TP,
+    struct param param = {.name = "positions.weight",
+                          .rows = rows,
+                          .columns = ex->hidden,
+                          .all_rows = rows,
+                          .all_columns = ex->hidden,
+                          .std = ex->arch->init_std,
+                          .sum = ex->plan->sequence_parallel ? SUM_TP : SUM_NONE,
+                          .copies = COPIES_TP,
                           .decays = true};
     if (new)
         unit_add(unit, &param);
@@ -53,14 +64,15 @@ struct tensor *embedding_forward(struct executor *ex, const struct embedding *em
     struct unit *unit = embedding->table.unit, *places = embedding->positions.unit;
     unit_acquire(&ex->params, unit);
     struct tensor *partial = tensor_new(ex->device, ex->tokens, ex->hidden);
-    ex->kernels->embedding_forward(ex->queue, ex->tokens, ex->hidden, token, ex->vocab_first, ex->vocab_rows, unit->weight, partial->data);
+    ex->kernels->embedding_forward(ex->queue, ex->tokens, ex->hidden, token, ex->vocab_first, ex->vocab_rows,
+                                   unit->weight, partial->data);
     struct tensor *y = rows_reduce(ex, partial);
     unit_release(&ex->params, unit);
     if (places) {
         unit_acquire(&ex->params, places);
         struct tensor *p = tensor_new(ex->device, ex->rows, ex->hidden);
-        ex->kernels->embedding_forward(ex->queue, ex->rows, ex->hidden, own_positions(ex), 0, embedding->positions.out, places->weight,
-                                       p->data);
+        ex->kernels->embedding_forward(ex->queue, ex->rows, ex->hidden, own_positions(ex), 0, embedding->positions.out,
+                                       places->weight, p->data);
         ex->kernels->add(ex->queue, (int64_t)ex->rows * ex->hidden, p->data, y->data);
         tensor_drop(&p);
         unit_release(&ex->params, places);
@@ -73,8 +85,8 @@ void embedding_backward(struct executor *ex, const struct embedding *embedding, 
 {
     struct unit *places = embedding->positions.unit;
     if (places)
-        ex->kernels->embedding_backward(ex->queue, ex->rows, ex->hidden, own_positions(ex), 0, embedding->positions.out, dy->data,
-                                        unit_gradient(&ex->params, places));
+        ex->kernels->embedding_backward(ex->queue, ex->rows, ex->hidden, own_positions(ex), 0, embedding->positions.out,
+                                        dy->data, unit_gradient(&ex->params, places));
     wgrad_add_embedding(later, &embedding->table, token, dy, true);
 }
 
@@ -83,9 +95,14 @@ void head_build(struct executor *ex, struct head *ret)
     bool new;
     struct unit *unit = params_unit(&ex->params, "final", ex->world->comm[WORLD_DP_CP], &new);
     ret->norm = (struct norm){unit, 0, ex->model->norm_bias ? ex->hidden : -1, ex->hidden};
-    for (int i = 0; new && i < 1 + ex->model->norm_bias; i++) {
-        struct param param = {.rows = 1, .columns = ex->hidden, .all_rows = 1, .all_columns = ex->hidden, .start = i == 0,
-                              .sum = ex->plan->sequence_parallel ? SUM_TP : SUM_NONE, .copies = COPIES_TP};
+    for (int i = 0; new &&i < 1 + ex->model->norm_bias; i++) {
+        struct param param = {.rows = 1,
+                              .columns = ex->hidden,
+                              .all_rows = 1,
+                              .all_columns = ex->hidden,
+                              .start = i == 0,
+                              .sum = ex->plan->sequence_parallel ? SUM_TP : SUM_NONE,
+                              .copies = COPIES_TP};
         snprintf(param.name, sizeof param.name, "final_norm.%s", i == 0 ? "weight" : "bias");
         unit_add(unit, &param);
     }
@@ -108,7 +125,8 @@ static void add_loss(struct executor *ex, const struct tensor *sum, const struct
     free(host);
 }
 
-void head_forward(struct executor *ex, const struct head *head, struct tensor *x, const int *target, struct head_saved *saved)
+void head_forward(struct executor *ex, const struct head *head, struct tensor *x, const int *target,
+                  struct head_saved *saved)
 {
     struct comm *tp = ex->world->comm[WORLD_TP];
     int rows = ex->tokens;
@@ -123,8 +141,8 @@ void head_forward(struct executor *ex, const struct head *head, struct tensor *x
     saved->sum = tensor_new(ex->device, rows, 1);
     ex->kernels->logits_max(ex->queue, rows, ex->vocab_real, ex->vocab_rows, saved->logits->data, saved->max->data);
     comm_all_reduce(tp, COMM_MAX, rows, saved->max->data);
-    ex->kernels->logits_sum(ex->queue, rows, ex->vocab_real, ex->vocab_rows, saved->logits->data, saved->max->data, target,
-                            ex->vocab_first, saved->sum->data, picked->data);
+    ex->kernels->logits_sum(ex->queue, rows, ex->vocab_real, ex->vocab_rows, saved->logits->data, saved->max->data,
+                            target, ex->vocab_first, saved->sum->data, picked->data);
     comm_all_reduce(tp, COMM_SUM, rows, saved->sum->data);
     comm_all_reduce(tp, COMM_SUM, rows, picked->data);
     add_loss(ex, saved->sum, picked);
@@ -134,12 +152,13 @@ void head_forward(struct executor *ex, const struct head *head, struct tensor *x
     unit_release(&ex->params, head->norm.unit);
 }
 
-struct tensor *head_backward(struct executor *ex, const struct head *head, struct head_saved *saved, struct wgrad_list *later)
+struct tensor *head_backward(struct executor *ex, const struct head *head, struct head_saved *saved,
+                             struct wgrad_list *later)
 {
     unit_acquire(&ex->params, head->norm.unit);
     unit_acquire(&ex->params, head->table.unit);
-    ex->kernels->logits_gradient(ex->queue, ex->tokens, ex->vocab_real, ex->vocab_rows, saved->logits->data, saved->max->data,
-                                 saved->sum->data, saved->target, ex->vocab_first, ex->loss_factor);
+    ex->kernels->logits_gradient(ex->queue, ex->tokens, ex->vocab_real, ex->vocab_rows, saved->logits->data,
+                                 saved->max->data, saved->sum->data, saved->target, ex->vocab_first, ex->loss_factor);
     wgrad_add(later, &head->table, saved->n, ex->plan->sequence_parallel, saved->logits);
     struct tensor *dn = rows_reduce(ex, linear_backward(ex, &head->table, saved->logits));
     struct tensor *dx = tensor_new(ex->device, saved->x->rows, ex->hidden);

@@ -1,5 +1,6 @@
-/* Column- and row-parallel linears (Shoeybi et al. 2019) with Megatron's sequence parallelism (Korthikanti et al. 2022):
- * before a column-parallel map rows are gathered, after a row-parallel one partial sums are reduced (and scattered). */
+/* Column- and row-parallel linears (Shoeybi et al. 2019) with Megatron's sequence parallelism (Korthikanti et al.
+ * 2022): before a column-parallel map rows are gathered, after a row-parallel one partial sums are reduced (and
+ * scattered). */
 #include <stdlib.h>
 
 #include "exec/comm.h"
@@ -12,8 +13,8 @@
 struct tensor *linear_forward(struct executor *ex, const struct linear *linear, const struct tensor *x)
 {
     struct tensor *y = tensor_new(ex->device, x->rows, linear->out);
-    ex->kernels->gemm(ex->queue, false, true, x->rows, linear->out, linear->in, x->data, x->columns, linear->unit->weight + linear->weight,
-                      linear->in, false, y->data, y->columns);
+    ex->kernels->gemm(ex->queue, false, true, x->rows, linear->out, linear->in, x->data, x->columns,
+                      linear->unit->weight + linear->weight, linear->in, false, y->data, y->columns);
     return y;
 }
 
@@ -26,7 +27,8 @@ void linear_add_bias(struct executor *ex, const struct linear *linear, struct te
 void linear_bias_gradient(struct executor *ex, const struct linear *linear, const struct tensor *dy)
 {
     if (linear->bias >= 0)
-        ex->kernels->column_sum(ex->queue, dy->rows, dy->columns, dy->data, unit_gradient(&ex->params, linear->unit) + linear->bias);
+        ex->kernels->column_sum(ex->queue, dy->rows, dy->columns, dy->data,
+                                unit_gradient(&ex->params, linear->unit) + linear->bias);
 }
 
 struct tensor *linear_backward(struct executor *ex, const struct linear *linear, const struct tensor *dy)
@@ -63,8 +65,8 @@ struct tensor *rows_scatter(struct executor *ex, const struct tensor *x)
 {
     int rows = x->rows / ex->plan->tp;
     struct tensor *mine = tensor_new(ex->device, rows, x->columns);
-    ex->kernels->copy_block(ex->queue, rows, x->columns, x->data + (int64_t)ex->world->tp * rows * x->columns, x->columns, false,
-                            mine->data, x->columns);
+    ex->kernels->copy_block(ex->queue, rows, x->columns, x->data + (int64_t)ex->world->tp * rows * x->columns,
+                            x->columns, false, mine->data, x->columns);
     return mine;
 }
 
@@ -90,8 +92,8 @@ static struct wgrad *append(struct wgrad_list *list, const struct linear *linear
     return w;
 }
 
-void wgrad_add_rows(struct wgrad_list *list, const struct linear *linear, struct tensor *x, int x_row, struct tensor *dy, int dy_row,
-                    int rows)
+void wgrad_add_rows(struct wgrad_list *list, const struct linear *linear, struct tensor *x, int x_row,
+                    struct tensor *dy, int dy_row, int rows)
 {
     struct wgrad *w = append(list, linear);
     w->x = tensor_keep(x);
@@ -110,7 +112,8 @@ void wgrad_add(struct wgrad_list *list, const struct linear *linear, struct tens
     w->rows = dy->rows;
 }
 
-void wgrad_add_embedding(struct wgrad_list *list, const struct linear *table, const int *token, struct tensor *dy, bool gather_dy)
+void wgrad_add_embedding(struct wgrad_list *list, const struct linear *table, const int *token, struct tensor *dy,
+                         bool gather_dy)
 {
     struct wgrad *w = append(list, table);
     w->dy = tensor_keep(dy);
@@ -124,13 +127,16 @@ static void run_one(struct executor *ex, struct wgrad *w)
     float *gradient = unit_gradient(&ex->params, l->unit);
     struct tensor *dy = w->gather_dy ? rows_gather(ex, w->dy) : tensor_keep(w->dy);
     if (w->token) {
-        ex->kernels->embedding_backward(ex->queue, dy->rows, l->in, w->token, ex->vocab_first, l->out, dy->data, gradient + l->weight);
+        ex->kernels->embedding_backward(ex->queue, dy->rows, l->in, w->token, ex->vocab_first, l->out, dy->data,
+                                        gradient + l->weight);
     } else {
         struct tensor *x = w->gather_x ? rows_gather(ex, w->x) : tensor_keep(w->x);
-        ex->kernels->gemm(ex->queue, true, false, l->out, l->in, w->rows, dy->data + (int64_t)w->dy_row * dy->columns, dy->columns,
-                          x->data + (int64_t)w->x_row * x->columns, x->columns, true, gradient + l->weight, l->in);
+        ex->kernels->gemm(ex->queue, true, false, l->out, l->in, w->rows, dy->data + (int64_t)w->dy_row * dy->columns,
+                          dy->columns, x->data + (int64_t)w->x_row * x->columns, x->columns, true, gradient + l->weight,
+                          l->in);
         if (l->bias >= 0)
-            ex->kernels->column_sum(ex->queue, w->rows, l->out, dy->data + (int64_t)w->dy_row * dy->columns, gradient + l->bias);
+            ex->kernels->column_sum(ex->queue, w->rows, l->out, dy->data + (int64_t)w->dy_row * dy->columns,
+                                    gradient + l->bias);
         tensor_drop(&x);
     }
     tensor_drop(&dy);

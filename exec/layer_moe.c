@@ -1,10 +1,11 @@
 /* Routed experts without dropping: router, dispatch, experts, combine.
  *
- * Every rank routes its own share of the tokens: its rows with sequence parallelism, else 1/tp of them. One all-to-all over
- * the ep x etp ranks takes a copy of each row to every etp part of its expert, another one brings the partial outputs back
- * (with etp = 1 that is plain expert parallelism; etp > 1 merges Megatron's all-gather and reduce-scatter into them).
- * Load balancing per micro-batch (Fedus et al. 2021): coefficient x E x sum_e f_e P_e, f_e = choices of e per token,
- * P_e = mean probability; f_e is counted over all ranks that share the micro-batch, P_e enters rank by rank. */
+ * Every rank routes its own share of the tokens: its rows with sequence parallelism, else 1/tp of them. One all-to-all
+ * over the ep x etp ranks takes a copy of each row to every etp part of its expert, another one brings the partial
+ * outputs back (with etp = 1 that is plain expert parallelism; etp > 1 merges Megatron's all-gather and reduce-scatter
+ * into them). Load balancing per micro-batch (Fedus et al. 2021): coefficient x E x sum_e f_e P_e, f_e = choices of e
+ * per token, P_e = mean probability; f_e is counted over all ranks that share the micro-batch, P_e enters rank by
+ * rank. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,16 +19,16 @@
 #include "kernels/kernels.h"
 
 struct moe_saved {
-    int rows, n_choices;                /* tokens here; rows x k */
+    int rows, n_choices;                     /* tokens here; rows x k */
     struct tensor *x, *probability, *weight; /* weight: [n_choices] */
-    float *expert_bias;                 /* [experts] load balancing: added to every dprobability */
-    int *choice;                        /* [n_choices], on the device */
-    int n_sent, n_received;             /* rows */
-    int *sent_token, *sent_choice;      /* [n_sent] row of x, index of the choice */
-    struct tensor *sent_weight;         /* [n_sent] */
-    int *received_order;                /* [n_received] expert by expert: row as received */
-    int *expert_first;                  /* host: [n_experts + 1] rows of each local expert in that order */
-    int64_t *sent_counts, *received_counts; /* host: rows per rank of the group */
+    float *expert_bias;                      /* [experts] load balancing: added to every dprobability */
+    int *choice;                             /* [n_choices], on the device */
+    int n_sent, n_received;                  /* rows */
+    int *sent_token, *sent_choice;           /* [n_sent] row of x, index of the choice */
+    struct tensor *sent_weight;              /* [n_sent] */
+    int *received_order;                     /* [n_received] expert by expert: row as received */
+    int *expert_first;                       /* host: [n_experts + 1] rows of each local expert in that order */
+    int64_t *sent_counts, *received_counts;  /* host: rows per rank of the group */
     struct tensor *rows_in, *gate_up, *act, *rows_out; /* expert by expert; rows_out: as sent, back home */
 };
 
@@ -57,7 +58,8 @@ static int experts_per_token(const struct executor *ex)
 /* Experts in turn by the token's place in the sequence; the router's probabilities stay the weights. */
 static void choose_in_turn(struct executor *ex, struct moe_saved *s, int *choice)
 {
-    int k = experts_per_token(ex), experts = (int)ex->model->experts, first = ex->plan->tp > 1 ? ex->world->tp * s->rows : 0;
+    int k = experts_per_token(ex), experts = (int)ex->model->experts,
+        first = ex->plan->tp > 1 ? ex->world->tp * s->rows : 0;
     float *p = host_array((int64_t)s->rows * experts, sizeof *p), *w = host_array(s->n_choices, sizeof *w);
     ex->device->download(ex->device, p, s->probability->data, (size_t)s->rows * (size_t)experts * sizeof *p);
     for (int t = 0; t < s->rows; t++) {
@@ -111,7 +113,8 @@ static int *route(struct executor *ex, const struct layer *layer, struct moe_sav
     s->probability = linear_forward(ex, &layer->router, s->x);
     s->weight = tensor_new(ex->device, s->n_choices, 1);
     s->choice = device_ints(ex->device, s->n_choices);
-    ex->kernels->router_forward(ex->queue, s->rows, experts, k, ex->arch->renormalise, s->probability->data, s->choice, s->weight->data);
+    ex->kernels->router_forward(ex->queue, s->rows, experts, k, ex->arch->renormalise, s->probability->data, s->choice,
+                                s->weight->data);
     if (ex->balanced)
         choose_in_turn(ex, s, choice);
     else
@@ -128,10 +131,12 @@ static int group_size(const struct executor *ex)
 }
 
 /* Sent rows in order of rank, then its experts, then tokens. counts[rank][local expert]. */
-static void plan_sending(struct executor *ex, const struct layer *layer, struct moe_saved *s, const int *choice, int *counts)
+static void plan_sending(struct executor *ex, const struct layer *layer, struct moe_saved *s, const int *choice,
+                         int *counts)
 {
     int ranks = group_size(ex), etp = ex->plan->etp, k = experts_per_token(ex), n = 0;
-    int *token = host_array((int64_t)s->n_choices * etp, sizeof *token), *which = host_array((int64_t)s->n_choices * etp, sizeof *which);
+    int *token = host_array((int64_t)s->n_choices * etp, sizeof *token),
+        *which = host_array((int64_t)s->n_choices * etp, sizeof *which);
     for (int r = 0; r < ranks; r++)
         for (int e = 0; e < layer->n_experts; e++)
             for (int i = 0; i < s->n_choices; i++) {
@@ -219,12 +224,13 @@ static struct tensor *travel(struct executor *ex, const struct moe_saved *s, str
 }
 
 /* y rows [first, end) = or += through one expert's map; transposed = with respect to its input. */
-static void expert_rows(struct executor *ex, const struct linear *l, int first, int end, const struct tensor *x, struct tensor *y,
-                        bool gradient)
+static void expert_rows(struct executor *ex, const struct linear *l, int first, int end, const struct tensor *x,
+                        struct tensor *y, bool gradient)
 {
     const float *weight = l->unit->weight + l->weight;
-    ex->kernels->gemm(ex->queue, false, !gradient, end - first, y->columns, x->columns, x->data + (int64_t)first * x->columns, x->columns,
-                      weight, l->in, false, y->data + (int64_t)first * y->columns, y->columns);
+    ex->kernels->gemm(ex->queue, false, !gradient, end - first, y->columns, x->columns,
+                      x->data + (int64_t)first * x->columns, x->columns, weight, l->in, false,
+                      y->data + (int64_t)first * y->columns, y->columns);
 }
 
 static struct tensor *experts_forward(struct executor *ex, const struct layer *layer, struct moe_saved *s)
@@ -234,15 +240,17 @@ static struct tensor *experts_forward(struct executor *ex, const struct layer *l
     s->act = tensor_new(ex->device, s->n_received, inner);
     struct tensor *out = tensor_new(ex->device, s->n_received, ex->hidden);
     for (int e = 0; e < layer->n_experts; e++)
-        expert_rows(ex, &layer->expert_gate_up[e], s->expert_first[e], s->expert_first[e + 1], s->rows_in, s->gate_up, false);
-    ex->kernels->activation_forward(ex->queue, ex->arch->activation, ex->model->gated, s->n_received, inner, s->gate_up->data,
-                                    s->act->data);
+        expert_rows(ex, &layer->expert_gate_up[e], s->expert_first[e], s->expert_first[e + 1], s->rows_in, s->gate_up,
+                    false);
+    ex->kernels->activation_forward(ex->queue, ex->arch->activation, ex->model->gated, s->n_received, inner,
+                                    s->gate_up->data, s->act->data);
     for (int e = 0; e < layer->n_experts; e++)
         expert_rows(ex, &layer->expert_down[e], s->expert_first[e], s->expert_first[e + 1], s->act, out, false);
     return out;
 }
 
-struct tensor *moe_forward(struct executor *ex, const struct layer *layer, struct tensor *x, bool first, struct moe_saved **ret_saved)
+struct tensor *moe_forward(struct executor *ex, const struct layer *layer, struct tensor *x, bool first,
+                           struct moe_saved **ret_saved)
 {
     bool spread = ex->plan->tp > 1 && !ex->plan->sequence_parallel;
     struct moe_saved *s = host_array(1, sizeof *s);
@@ -257,7 +265,8 @@ struct tensor *moe_forward(struct executor *ex, const struct layer *layer, struc
     s->rows_in = travel(ex, s, sent, false);
     s->rows_out = travel(ex, s, experts_forward(ex, layer, s), true);
     struct tensor *y = tensor_new(ex->device, s->rows, ex->hidden);
-    ex->kernels->scatter_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, s->sent_weight->data, s->rows_out->data, y->data);
+    ex->kernels->scatter_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, s->sent_weight->data, s->rows_out->data,
+                              y->data);
     *ret_saved = s;
     if (!spread)
         return y;
@@ -268,19 +277,20 @@ struct tensor *moe_forward(struct executor *ex, const struct layer *layer, struc
 
 /* --- backward ------------------------------------------------------------------ */
 
-static struct tensor *experts_backward(struct executor *ex, const struct layer *layer, struct moe_saved *s, struct tensor *dout,
-                                       struct wgrad_list *later)
+static struct tensor *experts_backward(struct executor *ex, const struct layer *layer, struct moe_saved *s,
+                                       struct tensor *dout, struct wgrad_list *later)
 {
     int inner = layer->expert_down[0].in;
-    struct tensor *dact = tensor_new(ex->device, s->n_received, inner), *dgate_up = tensor_new(ex->device, s->n_received, s->gate_up->columns);
+    struct tensor *dact = tensor_new(ex->device, s->n_received, inner),
+                  *dgate_up = tensor_new(ex->device, s->n_received, s->gate_up->columns);
     struct tensor *dx = tensor_new(ex->device, s->n_received, ex->hidden);
     for (int e = 0; e < layer->n_experts; e++) {
         int first = s->expert_first[e], end = s->expert_first[e + 1];
         expert_rows(ex, &layer->expert_down[e], first, end, dout, dact, true);
         wgrad_add_rows(later, &layer->expert_down[e], s->act, first, dout, first, end - first);
     }
-    ex->kernels->activation_backward(ex->queue, ex->arch->activation, ex->model->gated, s->n_received, inner, s->gate_up->data,
-                                     dact->data, dgate_up->data);
+    ex->kernels->activation_backward(ex->queue, ex->arch->activation, ex->model->gated, s->n_received, inner,
+                                     s->gate_up->data, dact->data, dgate_up->data);
     for (int e = 0; e < layer->n_experts; e++) {
         int first = s->expert_first[e], end = s->expert_first[e + 1];
         expert_rows(ex, &layer->expert_gate_up[e], first, end, dgate_up, dx, true);
@@ -292,16 +302,16 @@ static struct tensor *experts_backward(struct executor *ex, const struct layer *
 }
 
 /* dx += through the weights of the choices. */
-static void router_backward(struct executor *ex, const struct layer *layer, struct moe_saved *s, const struct tensor *dy,
-                            struct tensor *dx, struct wgrad_list *later)
+static void router_backward(struct executor *ex, const struct layer *layer, struct moe_saved *s,
+                            const struct tensor *dy, struct tensor *dx, struct wgrad_list *later)
 {
     int experts = (int)ex->model->experts;
     struct tensor *dots = tensor_new(ex->device, s->n_sent, 1), *dweight = tensor_new(ex->device, s->n_choices, 1);
     struct tensor *dlogits = tensor_new(ex->device, s->rows, experts);
     ex->kernels->dot_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, s->rows_out->data, dy->data, dots->data);
     ex->kernels->scatter_rows(ex->queue, s->n_sent, 1, s->sent_choice, NULL, dots->data, dweight->data);
-    ex->kernels->router_backward(ex->queue, s->rows, experts, experts_per_token(ex), ex->arch->renormalise, s->probability->data,
-                                 s->choice, dweight->data, s->expert_bias, dlogits->data);
+    ex->kernels->router_backward(ex->queue, s->rows, experts, experts_per_token(ex), ex->arch->renormalise,
+                                 s->probability->data, s->choice, dweight->data, s->expert_bias, dlogits->data);
     ex->kernels->gemm(ex->queue, false, false, s->rows, ex->hidden, experts, dlogits->data, experts,
                       layer->router.unit->weight + layer->router.weight, ex->hidden, true, dx->data, ex->hidden);
     wgrad_add(later, &layer->router, s->x, false, dlogits);
@@ -316,8 +326,10 @@ struct tensor *moe_backward(struct executor *ex, const struct layer *layer, stru
     bool spread = ex->plan->tp > 1 && !ex->plan->sequence_parallel;
     struct moe_saved *s = *saved;
     struct tensor *dmine = spread ? rows_scatter(ex, dy) : tensor_keep(dy);
-    struct tensor *dsent = tensor_new(ex->device, s->n_sent, ex->hidden), *dx = tensor_new(ex->device, s->rows, ex->hidden);
-    ex->kernels->gather_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, s->sent_weight->data, dmine->data, dsent->data);
+    struct tensor *dsent = tensor_new(ex->device, s->n_sent, ex->hidden),
+                  *dx = tensor_new(ex->device, s->rows, ex->hidden);
+    ex->kernels->gather_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, s->sent_weight->data, dmine->data,
+                             dsent->data);
     struct tensor *dout = travel(ex, s, dsent, false);
     struct tensor *drows = travel(ex, s, experts_backward(ex, layer, s, dout, later), true);
     tensor_drop(&dout);
@@ -346,7 +358,8 @@ void moe_drop(struct moe_saved **saved)
     device_free(device, s->sent_token, s->n_sent);
     device_free(device, s->sent_choice, s->n_sent);
     device_free(device, s->received_order, s->n_received);
-    struct tensor **tensors[] = {&s->x, &s->probability, &s->weight, &s->sent_weight, &s->rows_in, &s->gate_up, &s->act, &s->rows_out};
+    struct tensor **tensors[] = {&s->x,       &s->probability, &s->weight, &s->sent_weight,
+                                 &s->rows_in, &s->gate_up,     &s->act,    &s->rows_out};
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
         tensor_drop(tensors[i]);
     free(s->expert_first);

@@ -10,20 +10,23 @@ static const float *bias_of(const struct norm *norm)
 }
 
 /* stats: row 0 means, row 1 reciprocal standard deviations. */
-struct tensor *norm_forward(struct executor *ex, const struct norm *norm, const struct tensor *x, struct tensor **ret_stats)
+struct tensor *norm_forward(struct executor *ex, const struct norm *norm, const struct tensor *x,
+                            struct tensor **ret_stats)
 {
     struct tensor *y = tensor_new(ex->device, x->rows, x->columns), *stats = tensor_new(ex->device, 2, x->rows);
-    ex->kernels->norm_forward(ex->queue, x->rows, x->columns, x->columns, ex->arch->norm_epsilon, ex->model->norm == MODEL_LAYER_NORM,
-                              x->data, norm->unit->weight + norm->weight, bias_of(norm), y->data, stats->data, stats->data + x->rows);
+    ex->kernels->norm_forward(ex->queue, x->rows, x->columns, x->columns, ex->arch->norm_epsilon,
+                              ex->model->norm == MODEL_LAYER_NORM, x->data, norm->unit->weight + norm->weight,
+                              bias_of(norm), y->data, stats->data, stats->data + x->rows);
     *ret_stats = stats;
     return y;
 }
 
-struct tensor *norm_again(struct executor *ex, const struct norm *norm, const struct tensor *x, const struct tensor *stats)
+struct tensor *norm_again(struct executor *ex, const struct norm *norm, const struct tensor *x,
+                          const struct tensor *stats)
 {
     struct tensor *y = tensor_new(ex->device, x->rows, x->columns);
-    ex->kernels->norm_apply(ex->queue, x->rows, x->columns, x->columns, x->data, norm->unit->weight + norm->weight, bias_of(norm),
-                            stats->data, stats->data + x->rows, y->data);
+    ex->kernels->norm_apply(ex->queue, x->rows, x->columns, x->columns, x->data, norm->unit->weight + norm->weight,
+                            bias_of(norm), stats->data, stats->data + x->rows, y->data);
     return y;
 }
 
@@ -32,6 +35,6 @@ void norm_backward(struct executor *ex, const struct norm *norm, const struct te
 {
     float *gradient = unit_gradient(&ex->params, norm->unit);
     ex->kernels->norm_backward(ex->queue, x->rows, x->columns, x->columns, ex->model->norm == MODEL_LAYER_NORM, x->data,
-                               norm->unit->weight + norm->weight, stats->data, stats->data + x->rows, dy->data, true, dx->data,
-                               gradient + norm->weight, norm->bias >= 0 ? gradient + norm->bias : NULL);
+                               norm->unit->weight + norm->weight, stats->data, stats->data + x->rows, dy->data, true,
+                               dx->data, gradient + norm->weight, norm->bias >= 0 ? gradient + norm->bias : NULL);
 }

@@ -50,7 +50,8 @@ static int unknown(const char *word)
     if (nearest)
         fprintf(stderr, "planexec: unknown command '%s'; did you mean '%s'?\n", word, nearest);
     else
-        fprintf(stderr, "planexec: unknown command '%s'; the commands are %s\n", word, names_join(names, all, sizeof all));
+        fprintf(stderr, "planexec: unknown command '%s'; the commands are %s\n", word,
+                names_join(names, all, sizeof all));
     return EXIT_USAGE;
 }
 

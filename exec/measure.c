@@ -35,11 +35,16 @@ static bool is_spike(const struct measurement *m, double loss)
 static enum measure_kind kind_of(enum op_kind kind)
 {
     switch (kind) {
-    case OP_F: return MEASURE_F;
-    case OP_B: return MEASURE_B;
-    case OP_W: return MEASURE_W;
-    case OP_BW: return MEASURE_BW;
-    default: return MEASURE_F_BW;
+    case OP_F:
+        return MEASURE_F;
+    case OP_B:
+        return MEASURE_B;
+    case OP_W:
+        return MEASURE_W;
+    case OP_BW:
+        return MEASURE_BW;
+    default:
+        return MEASURE_F_BW;
     }
 }
 

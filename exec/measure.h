@@ -1,4 +1,5 @@
-/* What a run took: times of ops, communication and memory, added up over its steps and over the ranks. Collective calls. */
+/* What a run took: times of ops, communication and memory, added up over its steps and over the ranks. Collective
+ * calls. */
 #ifndef EXEC_MEASURE_H
 #define EXEC_MEASURE_H
 
@@ -11,8 +12,18 @@
 struct step_result;
 struct trainer;
 
-/* Mean over ranks of the seconds of one step in each; they add up to the step. wait: between ops (bubble, late messages). */
-enum measure_kind { MEASURE_F, MEASURE_B, MEASURE_W, MEASURE_BW, MEASURE_F_BW, MEASURE_WAIT, MEASURE_OPTIMIZER, MEASURE_KINDS };
+/* Mean over ranks of the seconds of one step in each; they add up to the step. wait: between ops (bubble, late
+ * messages). */
+enum measure_kind {
+    MEASURE_F,
+    MEASURE_B,
+    MEASURE_W,
+    MEASURE_BW,
+    MEASURE_F_BW,
+    MEASURE_WAIT,
+    MEASURE_OPTIMIZER,
+    MEASURE_KINDS
+};
 extern const char *const measure_kind_names[];
 
 struct measure_group {
@@ -22,18 +33,18 @@ struct measure_group {
 struct measurement {
     int ranks;
     int64_t steps, max_steps;
-    double *step_time_s;        /* [max_steps] */
-    double median_step_time_s;  /* without the first step where there are more */
+    double *step_time_s;       /* [max_steps] */
+    double median_step_time_s; /* without the first step where there are more */
     double kind_s[MEASURE_KINDS];
-    double bubble_fraction;     /* of the last step: idle between the step's start and the last op's end */
+    double bubble_fraction; /* of the last step: idle between the step's start and the last op's end */
     struct measure_group group[WORLD_GROUPS];
-    double unmatched_bytes;     /* sent - received, all groups: 0 */
+    double unmatched_bytes; /* sent - received, all groups: 0 */
     int64_t peak_bytes;
     int peak_rank;
-    int loss_spikes;            /* loss above the mean of the last 20 by more than 6 standard deviations, and 10 % */
+    int loss_spikes; /* loss above the mean of the last 20 by more than 6 standard deviations, and 10 % */
     double recent[20];
     struct arena arena;
-    struct timeline timeline;   /* last step, pipeline of rank 0's group */
+    struct timeline timeline; /* last step, pipeline of rank 0's group */
 };
 
 void measure_begin(struct measurement *m, const struct trainer *trainer, int64_t steps);

@@ -11,7 +11,8 @@
 
 void optimizer_defaults(struct optimizer_state *optimizer)
 {
-    *optimizer = (struct optimizer_state){.learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip = 1};
+    *optimizer = (struct optimizer_state){
+        .learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip = 1};
 }
 
 int64_t optimizer_part(const struct unit *unit, const struct param *param, int64_t *ret_first)
@@ -34,7 +35,8 @@ void optimizer_reduce(struct executor *ex)
             int64_t first, n = optimizer_part(unit, &unit->param[p], &first);
             enum param_sum sum = unit->param[p].sum;
             if (n > 0 && sum != SUM_NONE)
-                comm_all_reduce(ex->world->comm[sum == SUM_TP ? WORLD_TP : WORLD_KV], COMM_SUM, n, unit->owned_gradient + first);
+                comm_all_reduce(ex->world->comm[sum == SUM_TP ? WORLD_TP : WORLD_KV], COMM_SUM, n,
+                                unit->owned_gradient + first);
         }
         if (unit->shared)
             comm_all_reduce(ex->world->comm[WORLD_PAIR], COMM_SUM, unit->owned, unit->owned_gradient);
@@ -73,7 +75,8 @@ static double rate_at(const struct optimizer_state *o, int64_t step)
     if (o->decay_steps <= 0)
         return o->learning_rate;
     double done = (double)(step - o->warmup_steps) / (double)o->decay_steps;
-    return o->min_learning_rate + (o->learning_rate - o->min_learning_rate) * 0.5 * (1 + cos(acos(-1.0) * (done < 1 ? done : 1)));
+    return o->min_learning_rate +
+           (o->learning_rate - o->min_learning_rate) * 0.5 * (1 + cos(acos(-1.0) * (done < 1 ? done : 1)));
 }
 
 static void update(struct executor *ex, struct unit *unit, const struct adamw *base, double weight_decay)
@@ -82,7 +85,8 @@ static void update(struct executor *ex, struct unit *unit, const struct adamw *b
         struct adamw adamw = *base;
         int64_t first, n = optimizer_part(unit, &unit->param[p], &first);
         adamw.weight_decay = unit->param[p].decays ? (float)weight_decay : 0;
-        ex->kernels->adamw(ex->queue, n, &adamw, unit->owned_gradient + first, unit->owned_weight + first, unit->m + first, unit->v + first);
+        ex->kernels->adamw(ex->queue, n, &adamw, unit->owned_gradient + first, unit->owned_weight + first,
+                           unit->m + first, unit->v + first);
     }
     if (ex->params.zero == 1 || ex->params.zero == 2)
         comm_all_gather(unit->group, unit->owned, unit->owned_weight, unit->weight);
@@ -98,8 +102,12 @@ void optimizer_step(struct executor *ex, struct optimizer_state *o, struct optim
     }
     o->step++;
     struct adamw adamw = {
-        .learning_rate = (float)rate, .beta1 = (float)o->beta1, .beta2 = (float)o->beta2, .epsilon = (float)o->epsilon,
-        .correction1 = (float)(1 - pow(o->beta1, (double)o->step)), .correction2 = (float)(1 - pow(o->beta2, (double)o->step)),
+        .learning_rate = (float)rate,
+        .beta1 = (float)o->beta1,
+        .beta2 = (float)o->beta2,
+        .epsilon = (float)o->epsilon,
+        .correction1 = (float)(1 - pow(o->beta1, (double)o->step)),
+        .correction2 = (float)(1 - pow(o->beta2, (double)o->step)),
         .gradient_scale = o->clip > 0 && norm > o->clip ? (float)(o->clip / norm) : 1,
     };
     for (int i = 0; i < ex->params.n; i++)

@@ -1,5 +1,5 @@
-/* The end of a step: gradients summed over the ranks that share them, clipped by their global norm, AdamW on what a rank
- * owns, weights gathered (ZeRO 0-3: params.h). */
+/* The end of a step: gradients summed over the ranks that share them, clipped by their global norm, AdamW on what a
+ * rank owns, weights gathered (ZeRO 0-3: params.h). */
 #ifndef EXEC_OPTIMIZER_H
 #define EXEC_OPTIMIZER_H
 
@@ -25,15 +25,16 @@ struct optimizer_result {
 };
 
 void optimizer_defaults(struct optimizer_state *optimizer);
-/* Sums over dp (which the pipeline has begun, if the plan's overlap.dp_grad says so), tp, copies: after it owned_gradient is
- * the gradient of the whole batch. */
+/* Sums over dp (which the pipeline has begun, if the plan's overlap.dp_grad says so), tp, copies: after it
+ * owned_gradient is the gradient of the whole batch. */
 void optimizer_reduce(struct executor *ex);
 /* The part of a parameter that this rank owns, as [*ret_first, +count) of the unit's owned_*; returns count. */
 int64_t optimizer_part(const struct unit *unit, const struct param *param, int64_t *ret_first);
 /* Of the ranks with a copy of it, is this the one that counts? */
 bool optimizer_counts(const struct executor *ex, const struct unit *unit, const struct param *param);
 double optimizer_norm(struct executor *ex);
-void optimizer_step(struct executor *ex, struct optimizer_state *optimizer, struct optimizer_result *ret); /* after optimizer_reduce */
-void optimizer_clear(struct executor *ex); /* gradients to zero */
+void optimizer_step(struct executor *ex, struct optimizer_state *optimizer,
+                    struct optimizer_result *ret); /* after optimizer_reduce */
+void optimizer_clear(struct executor *ex);         /* gradients to zero */
 
 #endif

@@ -26,35 +26,35 @@ enum { PARAM_NAME_MAX = 96 };
 
 struct param {
     char name[PARAM_NAME_MAX];
-    int rows, columns;             /* on this rank */
+    int rows, columns;               /* on this rank */
     int64_t first_row, first_column; /* where they lie in the whole matrix */
-    int64_t all_rows, all_columns; /* of the whole, without padding */
-    int64_t offset;                /* in the unit */
+    int64_t all_rows, all_columns;   /* of the whole, without padding */
+    int64_t offset;                  /* in the unit */
     enum param_sum sum;
     enum param_copies copies;
-    float start;  /* constant to start from, with std 0 */
-    float std;    /* else uniform with this standard deviation */
-    bool decays;  /* weight decay: matrices only */
+    float start; /* constant to start from, with std 0 */
+    float std;   /* else uniform with this standard deviation */
+    bool decays; /* weight decay: matrices only */
 };
 
 struct unit {
     char key[PARAM_NAME_MAX];
     int n_params, max_params;
     struct param *param;
-    int64_t size;              /* padded */
+    int64_t size; /* padded */
     int64_t owned_first, owned;
-    struct comm *group;        /* data-parallel */
-    bool shared;               /* the pair rank (world.h) holds a copy */
-    int users;                 /* ZeRO-3: acquires not yet released */
-    float *weight;             /* [size]; ZeRO-3: NULL while nobody uses it */
-    float *gradient;           /* [size]; ZeRO-2, 3: NULL while there is none */
-    float *owned_weight;       /* ZeRO-3: [owned], else = weight + owned_first */
-    float *owned_gradient;     /* ZeRO-2, 3: [owned] sums of folded gradients, else = gradient + owned_first */
-    float *m, *v;              /* [owned] */
-    int uses;                  /* modules of this rank that add to the gradient */
-    int64_t folds;             /* times that one of them has, in this step */
+    struct comm *group;            /* data-parallel */
+    bool shared;                   /* the pair rank (world.h) holds a copy */
+    int users;                     /* ZeRO-3: acquires not yet released */
+    float *weight;                 /* [size]; ZeRO-3: NULL while nobody uses it */
+    float *gradient;               /* [size]; ZeRO-2, 3: NULL while there is none */
+    float *owned_weight;           /* ZeRO-3: [owned], else = weight + owned_first */
+    float *owned_gradient;         /* ZeRO-2, 3: [owned] sums of folded gradients, else = gradient + owned_first */
+    float *m, *v;                  /* [owned] */
+    int uses;                      /* modules of this rank that add to the gradient */
+    int64_t folds;                 /* times that one of them has, in this step */
     struct comm_request reduction; /* ZeRO-0, 1: the sum over the group, under way */
-    float *reduced;            /* ZeRO-1: where it goes */
+    float *reduced;                /* ZeRO-1: where it goes */
 };
 
 struct params {
@@ -77,8 +77,9 @@ int64_t params_count(const struct params *params); /* elements, no padding */
 void unit_acquire(struct params *params, struct unit *unit);
 void unit_release(struct params *params, struct unit *unit);
 float *unit_gradient(struct params *params, struct unit *unit); /* [size], to add to */
-void unit_fold(struct params *params, struct unit *unit);       /* ZeRO-2, 3: reduces what was added into owned_gradient */
-/* ZeRO-0, 1: the sum of a finished gradient over the group begins, and ends in owned_gradient (both may be called in turn). */
+void unit_fold(struct params *params, struct unit *unit); /* ZeRO-2, 3: reduces what was added into owned_gradient */
+/* ZeRO-0, 1: the sum of a finished gradient over the group begins, and ends in owned_gradient (both may be called in
+ * turn). */
 void unit_reduce_start(struct params *params, struct unit *unit);
 void unit_reduce_end(struct params *params, struct unit *unit);
 

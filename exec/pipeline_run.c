@@ -30,7 +30,7 @@ struct module {
 struct micro {
     struct tensor *in, *din; /* arriving activations, gradients of the output */
     struct comm_request in_request, din_request;
-    int *token, *target;     /* first, last stage */
+    int *token, *target; /* first, last stage */
     struct layer_saved *layer;
     struct head_saved head;
     struct wgrad_list later;
@@ -65,8 +65,8 @@ static void *zeroed(int64_t n, size_t element)
 
 int pipeline_program(const struct plan *plan, struct arena *arena, struct program *ret, struct err *err)
 {
-    struct schedule_request request = {.pp = plan->pp, .vp = plan->vp, .micro_batches = (int)plan_micro_batches(plan),
-                                       .group = plan->schedule_group};
+    struct schedule_request request = {
+        .pp = plan->pp, .vp = plan->vp, .micro_batches = (int)plan_micro_batches(plan), .group = plan->schedule_group};
     if (plan->schedule == SCHEDULE_DUALPIPE)
         request.vp = 0;
     if (schedule_validate(plan->schedule, &request, err) < 0)
@@ -109,8 +109,12 @@ static void build_module(struct pipeline_run *run, int direction, int stage)
     int first_layer = 0;
     for (int s = 0; s < stage; s++)
         first_layer += plan_chunk_layers(ex->plan, ex->model, s);
-    *module = (struct module){.here = true, .direction = direction, .stage = stage, .first = stage == 0,
-                              .last = stage == run->program->stages - 1, .n_layers = plan_chunk_layers(ex->plan, ex->model, stage)};
+    *module = (struct module){.here = true,
+                              .direction = direction,
+                              .stage = stage,
+                              .first = stage == 0,
+                              .last = stage == run->program->stages - 1,
+                              .n_layers = plan_chunk_layers(ex->plan, ex->model, stage)};
     module->layer = zeroed(module->n_layers, sizeof *module->layer);
     module->unit = zeroed(2 * module->n_layers + 4, sizeof(struct unit *));
     if (module->first) {
@@ -134,8 +138,8 @@ static void build_module(struct pipeline_run *run, int direction, int stage)
 static void mark_shared(struct executor *ex, const struct program *program)
 {
     for (int i = 0; i < ex->params.n; i++)
-        ex->params.unit[i]->shared =
-            ex->world->pair_size == 2 && (program->directions == 2 || strcmp(ex->params.unit[i]->key, "embedding") == 0);
+        ex->params.unit[i]->shared = ex->world->pair_size == 2 &&
+                                     (program->directions == 2 || strcmp(ex->params.unit[i]->key, "embedding") == 0);
 }
 
 struct pipeline_run *pipeline_new(struct executor *ex, const struct program *program, const struct pacing *pacing)
@@ -199,7 +203,8 @@ static void reap(struct pipeline_run *run, bool all)
 }
 
 /* Gives a tensor (and the caller's reference) to `stage`. */
-static void deliver(struct pipeline_run *run, struct tensor *tensor, int direction, int stage, int micro_batch, bool backward)
+static void deliver(struct pipeline_run *run, struct tensor *tensor, int direction, int stage, int micro_batch,
+                    bool backward)
 {
     if (is_here(run, direction, stage)) {
         struct micro *micro = micro_at(run, direction, stage, micro_batch);
@@ -209,8 +214,9 @@ static void deliver(struct pipeline_run *run, struct tensor *tensor, int directi
     struct outgoing *out = zeroed(1, sizeof *out);
     out->tensor = tensor;
     run->ex->device->wait(run->ex->device);
-    out->request = comm_send(run->ex->world->comm[WORLD_PP], run->program->stage_rank[direction * run->program->stages + stage],
-                             tag_of(run, direction, stage, micro_batch, backward), (int64_t)tensor->rows * tensor->columns, tensor->data);
+    out->request = comm_send(
+        run->ex->world->comm[WORLD_PP], run->program->stage_rank[direction * run->program->stages + stage],
+        tag_of(run, direction, stage, micro_batch, backward), (int64_t)tensor->rows * tensor->columns, tensor->data);
     out->next = run->outgoing;
     run->outgoing = out;
 }
@@ -228,7 +234,8 @@ static void ask(struct pipeline_run *run, int direction, int stage, int micro_ba
     *tensor = tensor_new(run->ex->device, run->ex->rows, run->ex->hidden);
     *(backward ? &micro->din_request : &micro->in_request) =
         comm_receive(run->ex->world->comm[WORLD_PP], run->program->stage_rank[direction * run->program->stages + from],
-                     tag_of(run, direction, stage, micro_batch, backward), (int64_t)run->ex->rows * run->ex->hidden, (*tensor)->data);
+                     tag_of(run, direction, stage, micro_batch, backward), (int64_t)run->ex->rows * run->ex->hidden,
+                     (*tensor)->data);
 }
 
 static void ask_for_op(struct pipeline_run *run, const struct op *op)
@@ -266,7 +273,8 @@ static int *words(struct pipeline_run *run, int direction, int micro_batch, int 
 /* --- ops ---------------------------------------------------------------------------- */
 
 /* Instead of arithmetic: the time that it would take, and messages of the right size. */
-static void paced_op(struct pipeline_run *run, const struct module *module, struct micro *micro, enum op_kind kind, int micro_batch)
+static void paced_op(struct pipeline_run *run, const struct module *module, struct micro *micro, enum op_kind kind,
+                     int micro_batch)
 {
     struct executor *ex = run->ex;
     run->paced_end_s += pacing_seconds(run->pacing, module->stage, kind);
@@ -274,11 +282,13 @@ static void paced_op(struct pipeline_run *run, const struct module *module, stru
     if (kind == OP_F) {
         tensor_drop(&micro->in);
         if (!module->last)
-            deliver(run, tensor_new(ex->device, ex->rows, ex->hidden), module->direction, module->stage + 1, micro_batch, false);
+            deliver(run, tensor_new(ex->device, ex->rows, ex->hidden), module->direction, module->stage + 1,
+                    micro_batch, false);
     } else if (kind != OP_W) {
         tensor_drop(&micro->din);
         if (!module->first)
-            deliver(run, tensor_new(ex->device, ex->rows, ex->hidden), module->direction, module->stage - 1, micro_batch, true);
+            deliver(run, tensor_new(ex->device, ex->rows, ex->hidden), module->direction, module->stage - 1,
+                    micro_batch, true);
     }
 }
 
@@ -294,7 +304,8 @@ static void forward(struct pipeline_run *run, const struct module *module, struc
         struct tensor *y = layer_forward(ex, &module->layer[i], x, true, &micro->layer[i]);
         tensor_drop(&x);
         x = y;
-        if (ex->plan->recompute != RECOMPUTE_NONE && (ex->plan->recompute == RECOMPUTE_SELECTIVE || layer_is_recomputed(ex->plan, i)))
+        if (ex->plan->recompute != RECOMPUTE_NONE &&
+            (ex->plan->recompute == RECOMPUTE_SELECTIVE || layer_is_recomputed(ex->plan, i)))
             layer_forget(&micro->layer[i], ex->plan->recompute == RECOMPUTE_FULL);
     }
     if (!module->last) {
@@ -306,8 +317,8 @@ static void forward(struct pipeline_run *run, const struct module *module, struc
     tensor_drop(&x);
 }
 
-/* One module has added a micro-batch's gradient; after the last one the sum over the data-parallel ranks may begin, beside
- * what is still to be computed. */
+/* One module has added a micro-batch's gradient; after the last one the sum over the data-parallel ranks may begin,
+ * beside what is still to be computed. */
 static void finish_unit(struct pipeline_run *run, struct unit *unit)
 {
     struct params *params = &run->ex->params;
@@ -331,7 +342,8 @@ static void weights(struct pipeline_run *run, const struct module *module, struc
 }
 
 /* fused: weights' gradients at once, layer by layer, and the input's gradient leaves last. */
-static void backward(struct pipeline_run *run, const struct module *module, struct micro *micro, int micro_batch, bool fused)
+static void backward(struct pipeline_run *run, const struct module *module, struct micro *micro, int micro_batch,
+                     bool fused)
 {
     struct executor *ex = run->ex;
     struct tensor *dy = module->last ? head_backward(ex, &module->head, &micro->head, &micro->later) : micro->din;
@@ -364,16 +376,25 @@ static void run_half(struct pipeline_run *run, enum op_kind kind, int direction,
         return;
     }
     switch (kind) {
-    case OP_F: forward(run, module, micro, micro_batch); break;
-    case OP_B: backward(run, module, micro, micro_batch, false); break;
-    case OP_BW: backward(run, module, micro, micro_batch, true); break;
-    case OP_W: weights(run, module, micro); break;
-    default: break;
+    case OP_F:
+        forward(run, module, micro, micro_batch);
+        break;
+    case OP_B:
+        backward(run, module, micro, micro_batch, false);
+        break;
+    case OP_BW:
+        backward(run, module, micro, micro_batch, true);
+        break;
+    case OP_W:
+        weights(run, module, micro);
+        break;
+    default:
+        break;
     }
 }
 
-/* A paced rank leaves its core to others while it waits. An op that need not wait begins when the one before should have
- * ended, so that late wake-ups do not add up. */
+/* A paced rank leaves its core to others while it waits. An op that need not wait begins when the one before should
+ * have ended, so that late wake-ups do not add up. */
 static void arrive(struct pipeline_run *run, struct comm_request *request)
 {
     while (run->pacing && !comm_done(request)) {
@@ -392,7 +413,8 @@ static void await(struct pipeline_run *run, const struct op *op)
         arrive(run, &micro_at(run, op->direction2, op->stage2, (int)op->micro_batch2)->din_request);
 }
 
-void pipeline_step(struct pipeline_run *run, const struct data *data, int64_t first_sequence, double *start_s, double *end_s)
+void pipeline_step(struct pipeline_run *run, const struct data *data, int64_t first_sequence, double *start_s,
+                   double *end_s)
 {
     const struct op *ops = run->program->ops[run->rank];
     int n = run->program->n_ops[run->rank];

@@ -1,7 +1,7 @@
 /* One rank's part of a step: its modules (stages), and the interpreter of its ops (sim/program.h).
  *
- * Inputs of an op are received by tag, asked for one op ahead; outputs are sent without waiting. A fused BW hands on its
- * input gradient at its end, as the simulator says; an F_BW slot runs its forward, then its backward. */
+ * Inputs of an op are received by tag, asked for one op ahead; outputs are sent without waiting. A fused BW hands on
+ * its input gradient at its end, as the simulator says; an F_BW slot runs its forward, then its backward. */
 #ifndef EXEC_PIPELINE_RUN_H
 #define EXEC_PIPELINE_RUN_H
 
@@ -23,9 +23,11 @@ struct pipeline_run; /* modules, micro-batches under way */
 struct pipeline_run *pipeline_new(struct executor *ex, const struct program *program, const struct pacing *pacing);
 void pipeline_free(struct pipeline_run *run); /* not the executor */
 
-/* Forward and backward of all micro-batches of a step; gradients are left to add up (optimizer_reduce). first_sequence: of
- * the global batch. start_s, end_s [ops of this rank]: when each ran, from the call's start (NULL = not wanted). */
-void pipeline_step(struct pipeline_run *run, const struct data *data, int64_t first_sequence, double *start_s, double *end_s);
+/* Forward and backward of all micro-batches of a step; gradients are left to add up (optimizer_reduce).
+ * first_sequence: of the global batch. start_s, end_s [ops of this rank]: when each ran, from the call's start (NULL =
+ * not wanted). */
+void pipeline_step(struct pipeline_run *run, const struct data *data, int64_t first_sequence, double *start_s,
+                   double *end_s);
 
 /* The schedule of a plan as a program; arena: where it lives. */
 struct arena;

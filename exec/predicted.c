@@ -68,14 +68,26 @@ static double number_at(const struct json *object, const char *key)
     return node && json_type(node) == JSON_NUMBER ? json_double(node) : 0;
 }
 
-int predicted_load(const char *model, const char *plan, const char *cluster, const char *profile, struct predicted *ret, struct err *err)
+int predicted_load(const char *model, const char *plan, const char *cluster, const char *profile, struct predicted *ret,
+                   struct err *err)
 {
     char plansim[4096], *answer = malloc(ANSWER_MAX);
     if (!answer)
         abort();
     find_plansim(plansim, sizeof plansim);
-    const char *argv[] = {plansim, "predict", "--model", model, "--plan", plan, "--cluster", cluster, "--format", "json",
-                          profile ? "--profile" : NULL, profile, NULL};
+    const char *argv[] = {plansim,
+                          "predict",
+                          "--model",
+                          model,
+                          "--plan",
+                          plan,
+                          "--cluster",
+                          cluster,
+                          "--format",
+                          "json",
+                          profile ? "--profile" : NULL,
+                          profile,
+                          NULL};
     int code = output_of((char *const *)argv, answer, ANSWER_MAX);
     struct json *root = NULL;
     int result = 0;
@@ -85,7 +97,8 @@ int predicted_load(const char *model, const char *plan, const char *cluster, con
         result = json_parse(answer, strlen(answer), "plansim predict", &root, err);
     if (result == 0) {
         const struct json *memory = json_get(root, "memory_bytes");
-        *ret = (struct predicted){number_at(root, "step_time_s"), number_at(root, "bubble_fraction"), number_at(memory, "peak")};
+        *ret = (struct predicted){number_at(root, "step_time_s"), number_at(root, "bubble_fraction"),
+                                  number_at(memory, "peak")};
         json_free(root);
     }
     free(answer);

@@ -14,8 +14,12 @@ int trainer_init(struct trainer *ret, const struct trainer_parts *parts, struct 
         arena_release(&ret->arena);
         return -1;
     }
-    ret->executor = (struct executor){.model = parts->model, .plan = &ret->plan, .arch = parts->arch, .world = parts->world,
-                                      .device = &ret->device, .balanced = parts->balanced};
+    ret->executor = (struct executor){.model = parts->model,
+                                      .plan = &ret->plan,
+                                      .arch = parts->arch,
+                                      .world = parts->world,
+                                      .device = &ret->device,
+                                      .balanced = parts->balanced};
     ret->executor.params.seed = parts->seed;
     executor_init(&ret->executor);
     optimizer_defaults(&ret->optimizer);

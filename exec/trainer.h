@@ -27,15 +27,15 @@ struct trainer {
     struct arena arena;
     struct program program;
     struct pipeline_run *run;
-    bool paced;                 /* sleeps: no weights, no optimizer */
+    bool paced; /* sleeps: no weights, no optimizer */
     struct optimizer_state optimizer;
     const struct data *data;
-    int64_t sequences;          /* taken from the data so far */
-    double *start_s, *end_s;    /* of this rank's ops in the last step */
+    int64_t sequences;       /* taken from the data so far */
+    double *start_s, *end_s; /* of this rank's ops in the last step */
 };
 
 struct step_result {
-    double loss, aux_loss;      /* of the global batch, the same on every rank; loss has aux_loss in it */
+    double loss, aux_loss; /* of the global batch, the same on every rank; loss has aux_loss in it */
     double step_time_s, backward_s, optimizer_s; /* whole; until the last W; the rest */
     struct optimizer_result optimizer;
 };
@@ -53,7 +53,8 @@ struct trainer_parts {
 };
 /* On failure nothing needs to be freed. After it: trainer_start. */
 int trainer_init(struct trainer *ret, const struct trainer_parts *parts, struct err *err);
-void trainer_start(struct trainer *trainer, const struct pacing *pacing); /* builds the stages; pacing NULL = computes */
+void trainer_start(struct trainer *trainer,
+                   const struct pacing *pacing); /* builds the stages; pacing NULL = computes */
 void trainer_release(struct trainer *trainer);
 
 /* Forward, backward, sums of gradients ... */

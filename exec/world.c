@@ -70,7 +70,8 @@ static void build_pair(struct world *world, const struct plan *plan, const struc
 void world_build(struct world *world, const struct plan *plan, const struct model *model)
 {
     int rank = world->rank;
-    struct place tp = place_of(plan, GROUP_TP, rank), cp = place_of(plan, GROUP_CP, rank), pp = place_of(plan, GROUP_PP, rank);
+    struct place tp = place_of(plan, GROUP_TP, rank), cp = place_of(plan, GROUP_CP, rank),
+                 pp = place_of(plan, GROUP_PP, rank);
     struct place ep = place_of(plan, GROUP_EP, rank), etp = place_of(plan, GROUP_ETP, rank);
     world->tp = tp.index;
     world->cp = cp.index;
@@ -82,7 +83,8 @@ void world_build(struct world *world, const struct plan *plan, const struct mode
     build(world, WORLD_TP, tp);
     build(world, WORLD_CP, cp);
     build(world, WORLD_DP_CP, place_of(plan, GROUP_DP_CP, rank));
-    build(world, WORLD_EP, (struct place){ep.first + etp.first - rank, ep.index * etp.size + etp.index, ep.size * etp.size});
+    build(world, WORLD_EP,
+          (struct place){ep.first + etp.first - rank, ep.index * etp.size + etp.index, ep.size * etp.size});
     build(world, WORLD_EXPERT_DP, place_of(plan, GROUP_EXPERT_DP, rank));
     build(world, WORLD_PP, pp);
     build_kv(world, plan, model, tp);

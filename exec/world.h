@@ -18,16 +18,16 @@ enum world_group {
     WORLD_EP,        /* ep x etp: where tokens go to their experts; index = ep * etp + etp's */
     WORLD_EXPERT_DP, /* ranks that hold the same experts */
     WORLD_PP,
-    WORLD_KV,        /* tp ranks that hold a copy of the same key/value head */
-    WORLD_PAIR,      /* pipeline ranks that hold copies of the same parameters: tied embedding, DualPipe; [0] counts them */
+    WORLD_KV,   /* tp ranks that hold a copy of the same key/value head */
+    WORLD_PAIR, /* pipeline ranks that hold copies of the same parameters: tied embedding, DualPipe; [0] counts them */
     WORLD_GROUPS
 };
 extern const char *const world_group_names[]; /* "all", "tp", ... NULL */
 
 struct world {
     int rank, size, local_rank;
-    int tp, cp, dp, pp, ep, etp;  /* this rank's index in each */
-    int pair_size;                /* 2 where WORLD_PAIR holds more than this rank */
+    int tp, cp, dp, pp, ep, etp; /* this rank's index in each */
+    int pair_size;               /* 2 where WORLD_PAIR holds more than this rank */
     struct comm *comm[WORLD_GROUPS];
 };
 

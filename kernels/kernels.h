@@ -55,59 +55,67 @@ struct kernels {
     void (*norm_forward)(void *queue, int rows, int columns, int stride, float epsilon, bool centred, const float *x,
                          const float *weight, const float *bias, float *y, float *mean, float *rstd);
     /* y again from x, mean, rstd. */
-    void (*norm_apply)(void *queue, int rows, int columns, int stride, const float *x, const float *weight, const float *bias,
-                       const float *mean, const float *rstd, float *y);
+    void (*norm_apply)(void *queue, int rows, int columns, int stride, const float *x, const float *weight,
+                       const float *bias, const float *mean, const float *rstd, float *y);
     /* dx = or +=; dweight +=, dbias += (NULL = none). dx may be dy when it is not added to. */
-    void (*norm_backward)(void *queue, int rows, int columns, int stride, bool centred, const float *x, const float *weight,
-                          const float *mean, const float *rstd, const float *dy, bool accumulate, float *dx, float *dweight,
-                          float *dbias);
+    void (*norm_backward)(void *queue, int rows, int columns, int stride, bool centred, const float *x,
+                          const float *weight, const float *mean, const float *rstd, const float *dy, bool accumulate,
+                          float *dx, float *dweight, float *dbias);
 
     /* Rotates pairs (i, i + head_dim/2) of every head in place by the angles of the row; inverse = backward. */
-    void (*rotary)(void *queue, int rows, int heads, int head_dim, int stride, const float *cosine, const float *sine, bool inverse,
-                   float *x);
+    void (*rotary)(void *queue, int rows, int heads, int head_dim, int stride, const float *cosine, const float *sine,
+                   bool inverse, float *x);
     void (*attention_forward)(void *queue, const struct attention *a);
     void (*attention_backward)(void *queue, const struct attention_gradient *a);
 
     /* gated: x is [gate | up], 2 * columns wide, y = act(gate) * up. */
-    void (*activation_forward)(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x, float *y);
+    void (*activation_forward)(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x,
+                               float *y);
     void (*activation_backward)(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x,
                                 const float *dy, float *dx);
 
-    void (*add)(void *queue, int64_t n, const float *x, float *y);         /* y += x */
-    void (*scale)(void *queue, int64_t n, float factor, float *x);         /* x *= factor */
+    void (*add)(void *queue, int64_t n, const float *x, float *y); /* y += x */
+    void (*scale)(void *queue, int64_t n, float factor, float *x); /* x *= factor */
     /* y = or += x, both strided: columns are cut out and put together. */
-    void (*copy_block)(void *queue, int rows, int columns, const float *x, int stride_x, bool accumulate, float *y, int stride_y);
+    void (*copy_block)(void *queue, int rows, int columns, const float *x, int stride_x, bool accumulate, float *y,
+                       int stride_y);
     void (*bias_add)(void *queue, int rows, int columns, const float *bias, float *x);
     void (*column_sum)(void *queue, int rows, int columns, const float *x, float *sum); /* sum += */
 
     /* A shard of a table: rows first .. first + count - 1 of it; other tokens give zeros. */
-    void (*embedding_forward)(void *queue, int rows, int columns, const int *token, int first, int count, const float *table,
-                              float *y);
-    void (*embedding_backward)(void *queue, int rows, int columns, const int *token, int first, int count, const float *dy,
-                               float *dtable); /* += */
+    void (*embedding_forward)(void *queue, int rows, int columns, const int *token, int first, int count,
+                              const float *table, float *y);
+    void (*embedding_backward)(void *queue, int rows, int columns, const int *token, int first, int count,
+                               const float *dy, float *dtable); /* += */
 
-    /* Cross-entropy over a vocabulary that is cut into shards; this one holds `columns` real entries from `first` on. */
+    /* Cross-entropy over a vocabulary that is cut into shards; this one holds `columns` real entries from `first` on.
+     * */
     void (*logits_max)(void *queue, int rows, int columns, int stride, const float *logits, float *max);
     /* sum of exp(logit - max), and target logit - max where the target is in this shard, else 0. */
-    void (*logits_sum)(void *queue, int rows, int columns, int stride, const float *logits, const float *max, const int *target,
-                       int first, float *sum, float *picked);
+    void (*logits_sum)(void *queue, int rows, int columns, int stride, const float *logits, const float *max,
+                       const int *target, int first, float *sum, float *picked);
     /* logits becomes its gradient, (softmax - onehot) * factor; columns .. stride - 1 become 0. */
-    void (*logits_gradient)(void *queue, int rows, int columns, int stride, float *logits, const float *max, const float *sum,
-                            const int *target, int first, float factor);
+    void (*logits_gradient)(void *queue, int rows, int columns, int stride, float *logits, const float *max,
+                            const float *sum, const int *target, int first, float factor);
 
-    /* logits become probabilities; the top k per row with weights, renormalised to sum 1 where asked. Ties: lower index. */
-    void (*router_forward)(void *queue, int rows, int experts, int k, bool renormalise, float *logits, int *choice, float *weight);
+    /* logits become probabilities; the top k per row with weights, renormalised to sum 1 where asked. Ties: lower
+     * index. */
+    void (*router_forward)(void *queue, int rows, int experts, int k, bool renormalise, float *logits, int *choice,
+                           float *weight);
     /* bias_gradient[experts]: added to the gradient of every row's probabilities (load balancing). */
     void (*router_backward)(void *queue, int rows, int experts, int k, bool renormalise, const float *probability,
                             const int *choice, const float *dweight, const float *bias_gradient, float *dlogits);
     /* y[i] = x[index[i]] * weight[i] (weight NULL = 1). */
-    void (*gather_rows)(void *queue, int rows, int columns, const int *index, const float *weight, const float *x, float *y);
+    void (*gather_rows)(void *queue, int rows, int columns, const int *index, const float *weight, const float *x,
+                        float *y);
     /* y[index[i]] += x[i] * weight[i]. */
-    void (*scatter_rows)(void *queue, int rows, int columns, const int *index, const float *weight, const float *x, float *y);
+    void (*scatter_rows)(void *queue, int rows, int columns, const int *index, const float *weight, const float *x,
+                         float *y);
     /* dot[i] = x[i] . y[index[i]] */
     void (*dot_rows)(void *queue, int rows, int columns, const int *index, const float *x, const float *y, float *dot);
 
-    void (*adamw)(void *queue, int64_t n, const struct adamw *a, const float *gradient, float *weight, float *m, float *v);
+    void (*adamw)(void *queue, int64_t n, const struct adamw *a, const float *gradient, float *weight, float *m,
+                  float *v);
     double (*sum_squares)(void *queue, int64_t n, const float *x); /* waits for the queue */
 };
 

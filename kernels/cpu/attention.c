@@ -1,4 +1,5 @@
-/* Attention by blocks of queries: scores of one block against all the keys it sees, as products (formulas: ref/attention.c). */
+/* Attention by blocks of queries: scores of one block against all the keys it sees, as products (formulas:
+ * ref/attention.c). */
 #include "kernels/cpu/cpu.h"
 
 #include <cblas.h>
@@ -27,18 +28,18 @@ static int64_t tile_kv(const struct tile *t)
     return ((int64_t)t->low * t->a->batch + t->batch) * t->a->stride_kv + t->head_kv * t->a->head_dim;
 }
 
-static void product(bool ta, bool tb, int m, int n, int k, float alpha, const float *a, int lda, const float *b, int ldb, float beta,
-                    float *c, int ldc)
+static void product(bool ta, bool tb, int m, int n, int k, float alpha, const float *a, int lda, const float *b,
+                    int ldb, float beta, float *c, int ldc)
 {
-    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n, k, alpha, a, lda, b, ldb, beta,
-                c, ldc);
+    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n, k, alpha, a, lda,
+                b, ldb, beta, c, ldc);
 }
 
 static void tile_scores(const struct tile *t)
 {
     const struct attention *a = t->a;
-    product(false, true, t->queries, t->keys, a->head_dim, a->scale, tile_q(t, a->q, a->stride_q), a->batch * a->stride_q,
-            a->k + tile_kv(t), a->batch * a->stride_kv, 0, t->scores, t->keys);
+    product(false, true, t->queries, t->keys, a->head_dim, a->scale, tile_q(t, a->q, a->stride_q),
+            a->batch * a->stride_q, a->k + tile_kv(t), a->batch * a->stride_kv, 0, t->scores, t->keys);
 }
 
 /* Keys [*ret_first, *ret_end) of the tile that query i sees. */
@@ -111,15 +112,15 @@ static void tile_forward(const struct tile *t, float *block)
         sum[i] = end > first ? row_exp(end - first, max[i], row + first) : 0;
         zero_outside(row, first, end, t->keys);
     }
-    product(false, false, t->queries, a->head_dim, t->keys, 1, t->scores, t->keys, a->v + tile_kv(t), a->batch * a->stride_kv, 0,
-            block, a->head_dim);
+    product(false, false, t->queries, a->head_dim, t->keys, 1, t->scores, t->keys, a->v + tile_kv(t),
+            a->batch * a->stride_kv, 0, block, a->head_dim);
     for (int i = 0; i < t->queries; i++) {
         float now = sum[i] > 0 ? max[i] + logf(sum[i]) : -INFINITY, before = a->merge ? lse[i] : -INFINITY;
         float top = now > before ? now : before;
         float together = top > -INFINITY ? top + logf(expf(now - top) + expf(before - top)) : -INFINITY;
         float *o = a->o + ((int64_t)(t->query + i) * a->batch + t->batch) * a->stride_o + t->head * a->head_dim;
-        merge_row(a->head_dim, before > -INFINITY ? expf(before - together) : 0, sum[i] > 0 ? expf(now - together) / sum[i] : 0,
-                  block + (int64_t)i * a->head_dim, o);
+        merge_row(a->head_dim, before > -INFINITY ? expf(before - together) : 0,
+                  sum[i] > 0 ? expf(now - together) / sum[i] : 0, block + (int64_t)i * a->head_dim, o);
         lse[i] = together;
     }
 }
@@ -144,7 +145,8 @@ static void tile_nothing(const struct tile *t)
 {
     const struct attention *a = t->a;
     for (int i = t->query; i < t->query + t->queries && !a->merge; i++) {
-        memset(a->o + ((int64_t)i * a->batch + t->batch) * a->stride_o + t->head * a->head_dim, 0, (size_t)a->head_dim * sizeof *a->o);
+        memset(a->o + ((int64_t)i * a->batch + t->batch) * a->stride_o + t->head * a->head_dim, 0,
+               (size_t)a->head_dim * sizeof *a->o);
         a->lse[((int64_t)t->batch * a->heads + t->head) * a->queries + i] = -INFINITY;
     }
 }
@@ -184,7 +186,8 @@ static void tile_backward(const struct tile *t, const struct attention_gradient 
     const struct attention *a = t->a;
     const float *lse = a->lse + ((int64_t)t->batch * a->heads + t->head) * a->queries + t->query;
     const float *o = tile_q(t, a->o, a->stride_o), *dout = tile_q(t, g->dout, a->stride_o);
-    int step_q = a->batch * a->stride_q, step_kv = a->batch * a->stride_kv, step_o = a->batch * a->stride_o, width = a->head_dim;
+    int step_q = a->batch * a->stride_q, step_kv = a->batch * a->stride_kv, step_o = a->batch * a->stride_o,
+        width = a->head_dim;
     int64_t kv = tile_kv(t);
     tile_scores(t);
     product(false, true, t->queries, t->keys, width, 1, dout, step_o, a->v + kv, step_kv, 0, dp, t->keys);
@@ -200,7 +203,8 @@ static void tile_backward(const struct tile *t, const struct attention_gradient 
     float *dq = g->dq + ((int64_t)t->query * a->batch + t->batch) * a->stride_q + t->head * width;
     product(true, false, t->keys, width, t->queries, 1, t->scores, t->keys, dout, step_o, 1, g->dv + kv, step_kv);
     product(false, false, t->queries, width, t->keys, 1, dp, t->keys, a->k + kv, step_kv, 1, dq, step_q);
-    product(true, false, t->keys, width, t->queries, 1, dp, t->keys, tile_q(t, a->q, a->stride_q), step_q, 1, g->dk + kv, step_kv);
+    product(true, false, t->keys, width, t->queries, 1, dp, t->keys, tile_q(t, a->q, a->stride_q), step_q, 1,
+            g->dk + kv, step_kv);
 }
 
 void cpu_attention_backward(void *queue, const struct attention_gradient *g)

@@ -29,7 +29,8 @@ VECTOR_VERSIONS static float squares_of(int n, const float *x, float mean)
     return rest + vector_total(lanes);
 }
 
-VECTOR_VERSIONS static void apply(int n, const float *x, const float *weight, const float *bias, float mean, float rstd, float *y)
+VECTOR_VERSIONS static void apply(int n, const float *x, const float *weight, const float *bias, float mean, float rstd,
+                                  float *y)
 {
     if (bias)
         for (int c = 0; c < n; c++)
@@ -74,8 +75,8 @@ VECTOR_VERSIONS static void gather(int n, const float *x, const float *dy, const
     *ret_dot = vector_total(dots);
 }
 
-VECTOR_VERSIONS static void spread(int n, const float *x, const float *dy, const float *weight, float mean, float rstd, float sum,
-                                   float dot, bool accumulate, float *dx)
+VECTOR_VERSIONS static void spread(int n, const float *x, const float *dy, const float *weight, float mean, float rstd,
+                                   float sum, float dot, bool accumulate, float *dx)
 {
     if (accumulate)
         for (int c = 0; c < n; c++)
@@ -85,9 +86,9 @@ VECTOR_VERSIONS static void spread(int n, const float *x, const float *dy, const
             dx[c] = rstd * (dy[c] * weight[c] - sum - (x[c] - mean) * rstd * dot);
 }
 
-void cpu_norm_backward(void *queue, int rows, int columns, int stride, bool centred, const float *x, const float *weight,
-                       const float *mean, const float *rstd, const float *dy, bool accumulate, float *dx, float *dweight,
-                       float *dbias)
+void cpu_norm_backward(void *queue, int rows, int columns, int stride, bool centred, const float *x,
+                       const float *weight, const float *mean, const float *rstd, const float *dy, bool accumulate,
+                       float *dx, float *dweight, float *dbias)
 {
     (void)queue;
     for (int r = 0; r < rows; r++) {
@@ -96,7 +97,7 @@ void cpu_norm_backward(void *queue, int rows, int columns, int stride, bool cent
         for (int c = 0; c < columns && dbias; c++)
             dbias[c] += drow[c];
         gather(columns, row, drow, weight, mean[r], rstd[r], dweight, &sum, &dot);
-        spread(columns, row, drow, weight, mean[r], rstd[r], centred ? sum / (float)columns : 0, dot / (float)columns, accumulate,
-               dx + (int64_t)r * stride);
+        spread(columns, row, drow, weight, mean[r], rstd[r], centred ? sum / (float)columns : 0, dot / (float)columns,
+               accumulate, dx + (int64_t)r * stride);
     }
 }

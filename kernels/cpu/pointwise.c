@@ -35,8 +35,8 @@ VECTOR_INLINE void forward_row(enum activation kind, bool gated, int n, const fl
         y[c] = value_of(kind, x[c]) * (gated ? x[n + c] : 1.0f);
 }
 
-VECTOR_INLINE void backward_row(enum activation kind, bool gated, int n, const float *restrict x, const float *restrict dy,
-                                float *restrict dx)
+VECTOR_INLINE void backward_row(enum activation kind, bool gated, int n, const float *restrict x,
+                                const float *restrict dy, float *restrict dx)
 {
     for (int c = 0; c < n; c++) {
         float value, slope = slope_of(kind, x[c], &value);
@@ -61,8 +61,8 @@ VECTOR_VERSIONS static void forward_rows(enum activation kind, bool gated, int r
     }
 }
 
-VECTOR_VERSIONS static void backward_rows(enum activation kind, bool gated, int rows, int n, const float *x, const float *dy,
-                                          float *dx)
+VECTOR_VERSIONS static void backward_rows(enum activation kind, bool gated, int rows, int n, const float *x,
+                                          const float *dy, float *dx)
 {
     int step = gated ? 2 * n : n;
     for (int r = 0; r < rows; r++, x += step, dx += step, dy += n) {
@@ -77,7 +77,8 @@ VECTOR_VERSIONS static void backward_rows(enum activation kind, bool gated, int 
     }
 }
 
-void cpu_activation_forward(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x, float *y)
+void cpu_activation_forward(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x,
+                            float *y)
 {
     if (kind == ACTIVATION_SILU || kind == ACTIVATION_GELU_TANH)
         forward_rows(kind, gated, rows, columns, x, y);
@@ -85,8 +86,8 @@ void cpu_activation_forward(void *queue, enum activation kind, bool gated, int r
         ref_activation_forward(queue, kind, gated, rows, columns, x, y);
 }
 
-void cpu_activation_backward(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x, const float *dy,
-                             float *dx)
+void cpu_activation_backward(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x,
+                             const float *dy, float *dx)
 {
     if (kind == ACTIVATION_SILU || kind == ACTIVATION_GELU_TANH)
         backward_rows(kind, gated, rows, columns, x, dy, dx);
@@ -106,8 +107,8 @@ VECTOR_VERSIONS static float exp_sum(int n, float shift, const float *x)
     return rest + vector_total(lanes);
 }
 
-void cpu_logits_sum(void *queue, int rows, int columns, int stride, const float *logits, const float *max, const int *target,
-                    int first, float *sum, float *picked)
+void cpu_logits_sum(void *queue, int rows, int columns, int stride, const float *logits, const float *max,
+                    const int *target, int first, float *sum, float *picked)
 {
     (void)queue;
     for (int r = 0; r < rows; r++) {
@@ -124,8 +125,8 @@ VECTOR_VERSIONS static void gradient_row(int n, float shift, float factor, float
         x[i] = vector_exp(x[i] - shift) * factor;
 }
 
-void cpu_logits_gradient(void *queue, int rows, int columns, int stride, float *logits, const float *max, const float *sum,
-                         const int *target, int first, float factor)
+void cpu_logits_gradient(void *queue, int rows, int columns, int stride, float *logits, const float *max,
+                         const float *sum, const int *target, int first, float factor)
 {
     (void)queue;
     for (int r = 0; r < rows; r++) {

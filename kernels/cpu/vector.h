@@ -1,4 +1,5 @@
-/* Loops for the compiler to vectorise: several versions of a function by instruction set, exp and sums in single precision. */
+/* Loops for the compiler to vectorise: several versions of a function by instruction set, exp and sums in single
+ * precision. */
 #ifndef KERNELS_CPU_VECTOR_H
 #define KERNELS_CPU_VECTOR_H
 

@@ -1,8 +1,8 @@
 /* c = op(a) op(b), sums in double. */
 #include "kernels/ref/ref.h"
 
-void ref_gemm(void *queue, bool transpose_a, bool transpose_b, int m, int n, int k, const float *a, int stride_a, const float *b,
-              int stride_b, bool accumulate, float *c, int stride_c)
+void ref_gemm(void *queue, bool transpose_a, bool transpose_b, int m, int n, int k, const float *a, int stride_a,
+              const float *b, int stride_b, bool accumulate, float *c, int stride_c)
 {
     (void)queue;
     for (int i = 0; i < m; i++)

@@ -13,8 +13,8 @@ void ref_logits_max(void *queue, int rows, int columns, int stride, const float 
     }
 }
 
-void ref_logits_sum(void *queue, int rows, int columns, int stride, const float *logits, const float *max, const int *target,
-                    int first, float *sum, float *picked)
+void ref_logits_sum(void *queue, int rows, int columns, int stride, const float *logits, const float *max,
+                    const int *target, int first, float *sum, float *picked)
 {
     (void)queue;
     for (int r = 0; r < rows; r++) {
@@ -28,8 +28,8 @@ void ref_logits_sum(void *queue, int rows, int columns, int stride, const float 
     }
 }
 
-void ref_logits_gradient(void *queue, int rows, int columns, int stride, float *logits, const float *max, const float *sum,
-                         const int *target, int first, float factor)
+void ref_logits_gradient(void *queue, int rows, int columns, int stride, float *logits, const float *max,
+                         const float *sum, const int *target, int first, float factor)
 {
     (void)queue;
     for (int r = 0; r < rows; r++) {

@@ -23,7 +23,8 @@ static bool chosen(const int *choice, int n, int expert)
     return false;
 }
 
-void ref_router_forward(void *queue, int rows, int experts, int k, bool renormalise, float *logits, int *choice, float *weight)
+void ref_router_forward(void *queue, int rows, int experts, int k, bool renormalise, float *logits, int *choice,
+                        float *weight)
 {
     (void)queue;
     for (int r = 0; r < rows; r++) {
@@ -44,8 +45,8 @@ void ref_router_forward(void *queue, int rows, int experts, int k, bool renormal
 }
 
 /* w_i = p_i / S with S the sum of the chosen: dp_i = (dw_i - sum_j dw_j w_j) / S. Softmax: dl = p (dp - sum dp p). */
-void ref_router_backward(void *queue, int rows, int experts, int k, bool renormalise, const float *probability, const int *choice,
-                         const float *dweight, const float *bias_gradient, float *dlogits)
+void ref_router_backward(void *queue, int rows, int experts, int k, bool renormalise, const float *probability,
+                         const int *choice, const float *dweight, const float *bias_gradient, float *dlogits)
 {
     (void)queue;
     for (int r = 0; r < rows; r++) {
@@ -67,7 +68,8 @@ void ref_router_backward(void *queue, int rows, int experts, int k, bool renorma
     }
 }
 
-void ref_gather_rows(void *queue, int rows, int columns, const int *index, const float *weight, const float *x, float *y)
+void ref_gather_rows(void *queue, int rows, int columns, const int *index, const float *weight, const float *x,
+                     float *y)
 {
     (void)queue;
     for (int r = 0; r < rows; r++)
@@ -75,7 +77,8 @@ void ref_gather_rows(void *queue, int rows, int columns, const int *index, const
             y[(int64_t)r * columns + c] = x[(int64_t)index[r] * columns + c] * (weight ? weight[r] : 1);
 }
 
-void ref_scatter_rows(void *queue, int rows, int columns, const int *index, const float *weight, const float *x, float *y)
+void ref_scatter_rows(void *queue, int rows, int columns, const int *index, const float *weight, const float *x,
+                      float *y)
 {
     (void)queue;
     for (int r = 0; r < rows; r++)

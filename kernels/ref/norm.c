@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-void ref_norm_apply(void *queue, int rows, int columns, int stride, const float *x, const float *weight, const float *bias,
-                    const float *mean, const float *rstd, float *y)
+void ref_norm_apply(void *queue, int rows, int columns, int stride, const float *x, const float *weight,
+                    const float *bias, const float *mean, const float *rstd, float *y)
 {
     (void)queue;
     for (int r = 0; r < rows; r++)
@@ -31,9 +31,9 @@ void ref_norm_forward(void *queue, int rows, int columns, int stride, float epsi
     ref_norm_apply(queue, rows, columns, stride, x, weight, bias, mean, rstd, y);
 }
 
-void ref_norm_backward(void *queue, int rows, int columns, int stride, bool centred, const float *x, const float *weight,
-                       const float *mean, const float *rstd, const float *dy, bool accumulate, float *dx, float *dweight,
-                       float *dbias)
+void ref_norm_backward(void *queue, int rows, int columns, int stride, bool centred, const float *x,
+                       const float *weight, const float *mean, const float *rstd, const float *dy, bool accumulate,
+                       float *dx, float *dweight, float *dbias)
 {
     (void)queue;
     for (int r = 0; r < rows; r++) {

@@ -6,8 +6,8 @@
 
 const char *const activation_names[] = {"silu", "gelu_tanh", "gelu", "relu", NULL};
 
-void ref_rotary(void *queue, int rows, int heads, int head_dim, int stride, const float *cosine, const float *sine, bool inverse,
-                float *x)
+void ref_rotary(void *queue, int rows, int heads, int head_dim, int stride, const float *cosine, const float *sine,
+                bool inverse, float *x)
 {
     (void)queue;
     int half = head_dim / 2;
@@ -48,19 +48,21 @@ static double activate(enum activation kind, double x, double *ret_slope)
     }
 }
 
-void ref_activation_forward(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x, float *y)
+void ref_activation_forward(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x,
+                            float *y)
 {
     (void)queue;
     double slope;
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < columns; c++) {
             const float *in = x + (int64_t)r * (gated ? 2 : 1) * columns + c;
-            y[(int64_t)r * columns + c] = (float)(activate(kind, (double)in[0], &slope) * (gated ? (double)in[columns] : 1));
+            y[(int64_t)r * columns + c] =
+                (float)(activate(kind, (double)in[0], &slope) * (gated ? (double)in[columns] : 1));
         }
 }
 
-void ref_activation_backward(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x, const float *dy,
-                             float *dx)
+void ref_activation_backward(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x,
+                             const float *dy, float *dx)
 {
     (void)queue;
     for (int r = 0; r < rows; r++)
@@ -87,7 +89,8 @@ void ref_scale(void *queue, int64_t n, float factor, float *x)
         x[i] *= factor;
 }
 
-void ref_copy_block(void *queue, int rows, int columns, const float *x, int stride_x, bool accumulate, float *y, int stride_y)
+void ref_copy_block(void *queue, int rows, int columns, const float *x, int stride_x, bool accumulate, float *y,
+                    int stride_y)
 {
     for (int r = 0; r < rows; r++, x += stride_x, y += stride_y) {
         if (accumulate)
@@ -109,7 +112,8 @@ void ref_column_sum(void *queue, int rows, int columns, const float *x, float *s
         ref_add(queue, columns, x + (int64_t)r * columns, sum);
 }
 
-void ref_embedding_forward(void *queue, int rows, int columns, const int *token, int first, int count, const float *table, float *y)
+void ref_embedding_forward(void *queue, int rows, int columns, const int *token, int first, int count,
+                           const float *table, float *y)
 {
     (void)queue;
     for (int r = 0; r < rows; r++) {

@@ -1,9 +1,10 @@
 /* One-rank training against PyTorch autograd in double precision: golden/autograd.txt, by golden/make_golden.py.
  *
  * Tolerances, with u = 2^-24, n = 1024 > every sum's length, L = 4 layers: losses, norms and products of gradients
- * tol = 16 u sqrt(n) (L + 2), relative to the loss, the gradient's norm, norm x pattern's norm. An AdamW update of at most
- * 2 x rate may be wrong by 100 tol of itself (elements much smaller than the gradient's largest), which adds up over the
- * steps; gradients that are zero but for rounding (key biases: norm below 1e-9) say nothing about the update. */
+ * tol = 16 u sqrt(n) (L + 2), relative to the loss, the gradient's norm, norm x pattern's norm. An AdamW update of at
+ * most 2 x rate may be wrong by 100 tol of itself (elements much smaller than the gradient's largest), which adds up
+ * over the steps; gradients that are zero but for rounding (key biases: norm below 1e-9) say nothing about the update.
+ * */
 #include "tests/unit/test.h"
 
 #include <math.h>
@@ -99,7 +100,8 @@ static const struct param *find(const struct session *s, const char *name, const
     return NULL;
 }
 
-static void near(const char *what, const struct session *s, const char *name, double got, double expected, double allowed)
+static void near(const char *what, const struct session *s, const char *name, double got, double expected,
+                 double allowed)
 {
     bool holds = fabs(got - expected) <= allowed;
     if (!holds)

@@ -57,8 +57,9 @@ static void same(const char *what, int buffer, int64_t n, double longest_sum)
         for (int64_t i = 0; i < GUARD; i++)
             holds = holds && at(side, buffer)[-1 - i] == guard_value && at(side, buffer)[n + i] == guard_value;
     if (!holds)
-        printf("%s: element %lld is %g, reference %g (largest %g), or something was written outside\n", what, (long long)where,
-               where >= 0 ? (double)at(1, buffer)[where] : 0, where >= 0 ? (double)at(0, buffer)[where] : 0, largest);
+        printf("%s: element %lld is %g, reference %g (largest %g), or something was written outside\n", what,
+               (long long)where, where >= 0 ? (double)at(1, buffer)[where] : 0,
+               where >= 0 ? (double)at(0, buffer)[where] : 0, largest);
     test_count(holds);
 }
 
@@ -76,7 +77,8 @@ static void check_gemm(int m, int n, int k)
         fill(1, (int64_t)n * k, 1);
         fill(2, (int64_t)m * n, 1);
         for (int side = 0; side < 2; side++)
-            table(side)->gemm(NULL, ta, tb, m, n, k, at(side, 0), ta ? m : k, at(side, 1), tb ? k : n, accumulate, at(side, 2), n);
+            table(side)->gemm(NULL, ta, tb, m, n, k, at(side, 0), ta ? m : k, at(side, 1), tb ? k : n, accumulate,
+                              at(side, 2), n);
         snprintf(what, sizeof what, "gemm %d x %d x %d, layout %d", m, n, k, layout);
         same(what, 2, (int64_t)m * n, k);
     }
@@ -93,10 +95,11 @@ static void check_norm(int rows, int columns, int stride, bool centred)
     fill(5, 2 * rows, 0);
     fill(6, columns, 1);
     for (int side = 0; side < 2; side++) {
-        table(side)->norm_forward(NULL, rows, columns, stride, 1e-5f, centred, at(side, 0), at(side, 3), centred ? at(side, 4) : NULL,
-                                  at(side, 1), at(side, 5), at(side, 5) + rows);
-        table(side)->norm_backward(NULL, rows, columns, stride, centred, at(side, 0), at(side, 3), at(side, 5), at(side, 5) + rows,
-                                   at(side, 1), true, at(side, 2), at(side, 6), centred ? at(side, 4) : NULL);
+        table(side)->norm_forward(NULL, rows, columns, stride, 1e-5f, centred, at(side, 0), at(side, 3),
+                                  centred ? at(side, 4) : NULL, at(side, 1), at(side, 5), at(side, 5) + rows);
+        table(side)->norm_backward(NULL, rows, columns, stride, centred, at(side, 0), at(side, 3), at(side, 5),
+                                   at(side, 5) + rows, at(side, 1), true, at(side, 2), at(side, 6),
+                                   centred ? at(side, 4) : NULL);
     }
     snprintf(what, sizeof what, "norm %d x %d, stride %d, centred %d", rows, columns, stride, centred);
     same(what, 1, n, columns);
@@ -116,8 +119,10 @@ static void check_activation(int rows, int columns, float scale)
             fill(2, n, 1);
             fill(3, wide, 0);
             for (int side = 0; side < 2; side++) {
-                table(side)->activation_forward(NULL, (enum activation)kind, gated, rows, columns, at(side, 0), at(side, 1));
-                table(side)->activation_backward(NULL, (enum activation)kind, gated, rows, columns, at(side, 0), at(side, 2), at(side, 3));
+                table(side)->activation_forward(NULL, (enum activation)kind, gated, rows, columns, at(side, 0),
+                                                at(side, 1));
+                table(side)->activation_backward(NULL, (enum activation)kind, gated, rows, columns, at(side, 0),
+                                                 at(side, 2), at(side, 3));
             }
             same(activation_names[kind], 1, n, 16);
             same(activation_names[kind], 3, wide, 16);
@@ -134,8 +139,10 @@ static void check_loss(int rows, int columns, int stride, float scale)
         target[r] = r * 7 % (2 * columns) + 5; /* some in the shard, some not */
     for (int side = 0; side < 2; side++) {
         table(side)->logits_max(NULL, rows, columns, stride, at(side, 0), at(side, 1));
-        table(side)->logits_sum(NULL, rows, columns, stride, at(side, 0), at(side, 1), target, 5, at(side, 2), at(side, 3));
-        table(side)->logits_gradient(NULL, rows, columns, stride, at(side, 0), at(side, 1), at(side, 2), target, 5, 0.25f);
+        table(side)->logits_sum(NULL, rows, columns, stride, at(side, 0), at(side, 1), target, 5, at(side, 2),
+                                at(side, 3));
+        table(side)->logits_gradient(NULL, rows, columns, stride, at(side, 0), at(side, 1), at(side, 2), target, 5,
+                                     0.25f);
     }
     same("logits max", 1, rows, 1);
     same("logits sum", 2, rows, columns);
@@ -165,10 +172,24 @@ static void check_attention(const struct attention_case *c)
     fill(6, n_q, 1);
     fill(7, 2 * n_kv, 1);
     for (int side = 0; side < 2; side++) {
-        struct attention a = {.batch = c->batch, .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim,
-                              .queries = c->queries, .keys = c->keys / 2, .position_q = q, .position_k = k, .window = c->window,
-                              .scale = 0.3f, .q = at(side, 0), .k = at(side, 1), .v = at(side, 2), .stride_q = step_q,
-                              .stride_kv = step_kv, .stride_o = step_q, .o = at(side, 3), .lse = at(side, 5)};
+        struct attention a = {.batch = c->batch,
+                              .heads = c->heads,
+                              .kv_heads = c->kv_heads,
+                              .head_dim = c->head_dim,
+                              .queries = c->queries,
+                              .keys = c->keys / 2,
+                              .position_q = q,
+                              .position_k = k,
+                              .window = c->window,
+                              .scale = 0.3f,
+                              .q = at(side, 0),
+                              .k = at(side, 1),
+                              .v = at(side, 2),
+                              .stride_q = step_q,
+                              .stride_kv = step_kv,
+                              .stride_o = step_q,
+                              .o = at(side, 3),
+                              .lse = at(side, 5)};
         int64_t half = (int64_t)a.keys * c->batch * step_kv;
         table(side)->attention_forward(NULL, &a);
         struct attention rest = a;
@@ -198,8 +219,8 @@ static void check_sums(int64_t n)
 int main(int argc, char **argv)
 {
     static const struct attention_case cases[] = {
-        {1, 1, 1, 8, 5, 7, 0, 0}, {2, 4, 2, 16, 65, 66, 0, 0}, {1, 6, 1, 12, 130, 64, 0, 9}, {3, 2, 2, 32, 64, 128, 60, 0},
-        {1, 2, 1, 64, 33, 200, 100, 64},
+        {1, 1, 1, 8, 5, 7, 0, 0},      {2, 4, 2, 16, 65, 66, 0, 0},     {1, 6, 1, 12, 130, 64, 0, 9},
+        {3, 2, 2, 32, 64, 128, 60, 0}, {1, 2, 1, 64, 33, 200, 100, 64},
     };
     state = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 1;
     printf("seed %u\n", (unsigned)state);

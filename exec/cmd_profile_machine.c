@@ -27,8 +27,10 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
 {
     const struct opt table[] = {
         {"out", OPT_STRING, &a->out, 0, 0, NULL, "FILE", "SQLite profile to make or to add to"},
-        {"cluster", OPT_STRING, &a->cluster, 0, 0, NULL, "FILE", "also write an hw.json of these ranks on this machine"},
-        {"name", OPT_STRING, &a->name, 0, 0, NULL, "NAME", "of the accelerator; its link is NAME-mpi (default planexec-cpu)"},
+        {"cluster", OPT_STRING, &a->cluster, 0, 0, NULL, "FILE",
+         "also write an hw.json of these ranks on this machine"},
+        {"name", OPT_STRING, &a->name, 0, 0, NULL, "NAME",
+         "of the accelerator; its link is NAME-mpi (default planexec-cpu)"},
         {"device", OPT_CHOICE, &a->device, 0, 0, devices, "D", "cpu (default)"},
         {"threads", OPT_INT, &a->threads, 1, 1024, NULL, "N", "per rank (default 1)"},
         {"budget-ms", OPT_DOUBLE, &a->budget_ms, 1, 1e5, NULL, "X", "time spent on one kernel shape (default 20)"},
@@ -36,11 +38,12 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
     };
     int n = 0, result = opt_parse(table, argc, argv, NULL, 0, &n, &a->help, err);
     if (a->help && world->rank == 0)
-        opt_print_help(stdout, "mpirun -np N planexec profile --out FILE [OPTION]...",
-                       "Measures kernels with N ranks computing at once, and the collectives among them, and writes\n"
-                       "the fitted forms as accelerator, link and the stack 'planexec'. Plans with \"stack\": \"planexec\"\n"
-                       "and \"precision\": \"fp32\" are then priced for this machine.",
-                       table, "mpirun -np 2 planexec profile --out my.db --cluster my-hw.json");
+        opt_print_help(
+            stdout, "mpirun -np N planexec profile --out FILE [OPTION]...",
+            "Measures kernels with N ranks computing at once, and the collectives among them, and writes\n"
+            "the fitted forms as accelerator, link and the stack 'planexec'. Plans with \"stack\": \"planexec\"\n"
+            "and \"precision\": \"fp32\" are then priced for this machine.",
+            table, "mpirun -np 2 planexec profile --out my.db --cluster my-hw.json");
     if (result == 0 && !a->help && !a->out)
         return err_add(err, "--out is needed");
     return result;
@@ -55,16 +58,27 @@ struct sink {
     struct err *err;
 };
 
-static void put(struct sink *sink, enum profile_section section, const char *name, const char *key, const char *field, double value,
-                const char *text, const char *unit)
+static void put(struct sink *sink, enum profile_section section, const char *name, const char *key, const char *field,
+                double value, const char *text, const char *unit)
 {
-    struct profile_row row = {.section = section, .name = name, .key = key, .field = field, .value = value, .text = text, .unit = unit,
-                              .low = (double)__builtin_nan(""), .high = (double)__builtin_nan(""), .provenance = PROVENANCE_MEASURED,
-                              .date = sink->date, .source = sink->source};
-    sink->failed |= profile_row_check(&row, "planexec profile", sink->err) < 0 || profile_rows_add(&sink->rows, &row, sink->err) < 0;
+    struct profile_row row = {.section = section,
+                              .name = name,
+                              .key = key,
+                              .field = field,
+                              .value = value,
+                              .text = text,
+                              .unit = unit,
+                              .low = (double)__builtin_nan(""),
+                              .high = (double)__builtin_nan(""),
+                              .provenance = PROVENANCE_MEASURED,
+                              .date = sink->date,
+                              .source = sink->source};
+    sink->failed |= profile_row_check(&row, "planexec profile", sink->err) < 0 ||
+                    profile_rows_add(&sink->rows, &row, sink->err) < 0;
 }
 
-static void put_accelerator(struct sink *sink, const char *name, const char *link, double peak, double bytes_per_s, int ranks)
+static void put_accelerator(struct sink *sink, const char *name, const char *link, double peak, double bytes_per_s,
+                            int ranks)
 {
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / ranks;
     enum profile_section s = SECTION_ACCELERATOR;
@@ -117,7 +131,8 @@ static void put_link(struct sink *sink, const char *link)
     put(sink, SECTION_LINK, link, "", "efficiency", 0.5, NULL, "1");
 }
 
-static void put_curve(struct sink *sink, const char *link, const char *name, enum collective_op op, const struct alpha_beta *curve)
+static void put_curve(struct sink *sink, const char *link, const char *name, enum collective_op op,
+                      const struct alpha_beta *curve)
 {
     char key[PROFILE_KEY_MAX];
     for (int i = 0; i < curve->n_lines; i++) {
@@ -130,10 +145,14 @@ static void put_curve(struct sink *sink, const char *link, const char *name, enu
 /* The executor overlaps nothing: overlap_slowdown 1 adds what is hidden elsewhere. */
 static void put_stack(struct sink *sink, double pointwise)
 {
-    static const struct { const char *field, *unit; double value; } rows[] = {
-        {"host_launch_s", "s", 0}, {"attention_speed", "1", 1}, {"gemm_speed", "1", 1}, {"collective_speed", "1", 1},
-        {"overlap_slowdown", "1", 1}, {"main_grad_bytes", "1", 4}, {"fragmentation", "1", 0}, {"communicator_bytes", "B", 0},
-        {"fused_cross_entropy", "1", 1}, {"cross_entropy_copies", "1", 1}, {"norm_passes", "1", 1}, {"permute", "1", 1},
+    static const struct {
+        const char *field, *unit;
+        double value;
+    } rows[] = {
+        {"host_launch_s", "s", 0},        {"attention_speed", "1", 1},    {"gemm_speed", "1", 1},
+        {"collective_speed", "1", 1},     {"overlap_slowdown", "1", 1},   {"main_grad_bytes", "1", 4},
+        {"fragmentation", "1", 0},        {"communicator_bytes", "B", 0}, {"fused_cross_entropy", "1", 1},
+        {"cross_entropy_copies", "1", 1}, {"norm_passes", "1", 1},        {"permute", "1", 1},
         {"workspace_bytes", "B", 0},
     };
     put(sink, SECTION_STACK, "planexec", "", "pointwise", pointwise, NULL, "1");
@@ -146,7 +165,13 @@ static void put_stack(struct sink *sink, double pointwise)
 static void measure_kernels(struct bench *bench, struct sink *sink, const char *name, const char *link, bool speak)
 {
     static const int head_dims[] = {32, 64, 128};
-    static const struct bench_shape shape = {.hidden = 256, .ffn = 704, .heads = 8, .kv_heads = 4, .head_dim = 32, .tokens = 1024, .batch = 4,
+    static const struct bench_shape shape = {.hidden = 256,
+                                             .ffn = 704,
+                                             .heads = 8,
+                                             .kv_heads = 4,
+                                             .head_dim = 32,
+                                             .tokens = 1024,
+                                             .batch = 4,
                                              .vocab = 2048};
     struct gemm_form gemm;
     double peak, error;
@@ -158,12 +183,14 @@ static void measure_kernels(struct bench *bench, struct sink *sink, const char *
         struct attention_form attention;
         bench_fit_attention(bench, head_dims[i], peak, &attention, &error);
         if (speak)
-            fprintf(stderr, "attention, head width %d: %.2f of that, form within %.1f %%\n", head_dims[i], attention.eff, 100 * error);
+            fprintf(stderr, "attention, head width %d: %.2f of that, form within %.1f %%\n", head_dims[i],
+                    attention.eff, 100 * error);
         put_attention(sink, name, &attention);
     }
     double rate = bench_adamw_bytes_per_s(bench), pointwise = bench_pointwise(bench, &shape, rate);
     if (speak)
-        fprintf(stderr, "memory-bound kernels: %.2f GB/s (optimizer), layers take %.2f of that time per byte\n", rate * 1e-9, pointwise);
+        fprintf(stderr, "memory-bound kernels: %.2f GB/s (optimizer), layers take %.2f of that time per byte\n",
+                rate * 1e-9, pointwise);
     put_accelerator(sink, name, link, peak, rate, bench->world->size);
     put_stack(sink, pointwise);
 }
@@ -176,8 +203,8 @@ static void measure_collectives(struct bench *bench, struct sink *sink, const ch
         bench_fit_collective(bench, (enum collective_op)op, &curve);
         put_curve(sink, link, name, (enum collective_op)op, &curve);
         if (speak)
-            fprintf(stderr, "%s of %d: %.1f us, %.2f GB/s\n", collective_names[op], curve.ranks, curve.line[0].alpha_s * 1e6,
-                    curve.line[2].bytes_per_s * 1e-9);
+            fprintf(stderr, "%s of %d: %.1f us, %.2f GB/s\n", collective_names[op], curve.ranks,
+                    curve.line[0].alpha_s * 1e6, curve.line[2].bytes_per_s * 1e-9);
     }
 }
 
@@ -186,10 +213,11 @@ static int write_cluster(const struct arguments *a, const char *link, int ranks,
     char text[1024];
     if (!a->cluster)
         return 0;
-    snprintf(text, sizeof text,
-             "{\"name\": \"%s\", \"accelerator\": \"%s\", \"nodes\": 1, \"accelerators_per_node\": %d,\n"
-             " \"intra_node\": {\"link\": \"%s\"}, \"inter_node\": {\"nics_per_node\": 1, \"nic_gbps\": 10, \"rdma\": false}}\n",
-             a->name, a->name, ranks, link);
+    snprintf(
+        text, sizeof text,
+        "{\"name\": \"%s\", \"accelerator\": \"%s\", \"nodes\": 1, \"accelerators_per_node\": %d,\n"
+        " \"intra_node\": {\"link\": \"%s\"}, \"inter_node\": {\"nics_per_node\": 1, \"nic_gbps\": 10, \"rdma\": false}}\n",
+        a->name, a->name, ranks, link);
     return file_write_atomic(a->cluster, text, strlen(text), err);
 }
 
@@ -205,7 +233,8 @@ static int profile(const struct arguments *a, struct world *world, struct err *e
     bool first = world->rank == 0;
     gethostname(host, sizeof host - 1);
     strftime(sink.date, sizeof sink.date, "%Y-%m-%d", gmtime(&now));
-    snprintf(sink.source, sizeof sink.source, "planexec profile on %.200s: OpenBLAS, %lld threads a rank, %d MPI ranks at once", host,
+    snprintf(sink.source, sizeof sink.source,
+             "planexec profile on %.200s: OpenBLAS, %lld threads a rank, %d MPI ranks at once", host,
              (long long)a->threads, world->size);
     snprintf(link, sizeof link, "%.40s-mpi", a->name);
     kernels_cpu_threads((int)a->threads);
