@@ -50,7 +50,8 @@ struct run {
     const struct timeline_rank *rank;
 };
 
-static int run_once(const struct stages *s, const struct durations *d, int64_t micro_batches, struct arena *arena, struct run *ret, struct err *err)
+static int run_once(const struct stages *s, const struct durations *d, int64_t micro_batches, double give_up_s, struct arena *arena,
+                    struct run *ret, struct err *err)
 {
     struct schedule_request request = request_of(s, d, micro_batches);
     struct program program;
@@ -60,15 +61,17 @@ static int run_once(const struct stages *s, const struct durations *d, int64_t m
     struct engine_costs costs = costs_of(s, d, true), no_messages = costs_of(s, d, false);
     if (engine_run(&program, &costs, arena, &timeline, err) < 0)
         return -1;
-    if (s->places->p2p_s > 0 && engine_run(&program, &no_messages, arena, &quiet, err) < 0)
-        return -1;
-    ret->makespan_s = (double)timeline.makespan_ps * 1e-12;
-    ret->makespan_no_p2p_s = s->places->p2p_s > 0 ? (double)quiet.makespan_ps * 1e-12 : ret->makespan_s;
+    ret->makespan_s = ret->makespan_no_p2p_s = (double)timeline.makespan_ps * 1e-12;
+    if (s->places->p2p_s > 0 && ret->makespan_s <= give_up_s) {
+        if (engine_run(&program, &no_messages, arena, &quiet, err) < 0)
+            return -1;
+        ret->makespan_no_p2p_s = (double)quiet.makespan_ps * 1e-12;
+    }
     ret->rank = timeline.rank;
     return 0;
 }
 
-int pipeline_run(const struct stages *s, struct arena *arena, struct pipeline *ret, struct err *err)
+int pipeline_run(const struct stages *s, double give_up_s, struct arena *arena, struct pipeline *ret, struct err *err)
 {
     struct durations d;
     struct arena_mark mark = arena_mark(arena);
@@ -80,9 +83,9 @@ int pipeline_run(const struct stages *s, struct arena *arena, struct pipeline *r
     if (all > most) /* same remainder, at least a few periods */
         simulated = all - (all - (most > 4 * period ? most : 4 * period)) / period * period;
     struct run run, shorter;
-    int result = run_once(s, &d, simulated, arena, &run, err);
+    int result = run_once(s, &d, simulated, give_up_s, arena, &run, err);
     if (result == 0 && simulated < all)
-        result = run_once(s, &d, simulated - period, arena, &shorter, err);
+        result = run_once(s, &d, simulated - period, give_up_s, arena, &shorter, err);
     if (result == 0) {
         double periods = (double)(all - simulated) / (double)period, scale = (double)all / (double)simulated;
         ret->makespan_s = run.makespan_s;

@@ -24,7 +24,8 @@ struct pipeline {
     double kept_bytes[PREDICT_STAGES_MAX]; /* peak activations by rank */
 };
 
-int pipeline_run(const struct stages *stages, struct arena *arena, struct pipeline *ret, struct err *err);
+/* give_up_s: a makespan above this is not taken apart (makespan_no_p2p_s = makespan_s). */
+int pipeline_run(const struct stages *stages, double give_up_s, struct arena *arena, struct pipeline *ret, struct err *err);
 
 /* The program, recorded timeline and durations of one step, for traces and charts;
  * of a step longer than PIPELINE_OPS_MAX ops, its first micro-batches

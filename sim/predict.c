@@ -121,11 +121,11 @@ static void fill_rates(const struct question *q, struct prediction *p)
     p->provenance = a->provenance;
 }
 
-int predict_priced(const struct question *question, const struct plan *plan, const struct layer_prices *prices, struct arena *arena,
-                   struct prediction *ret, struct err *err)
+int predict_priced(const struct question *question, const struct plan *plan, const struct layer_prices *prices, double give_up_s,
+                   struct arena *arena, struct prediction *ret, struct err *err)
 {
     struct arena_mark mark = arena_mark(arena);
-    struct stage_price *stage = arena_array(arena, PLAN_CHUNKS_MAX, sizeof *stage);
+    struct stage_price *stage = arena_array(arena, (size_t)plan->pp * (size_t)plan->vp, sizeof *stage);
     struct pipeline *pipeline = arena_alloc(arena, sizeof *pipeline);
     struct stages stages;
     memset(ret, 0, sizeof *ret);
@@ -134,7 +134,7 @@ int predict_priced(const struct question *question, const struct plan *plan, con
     struct stage_places places;
     stages_place(question, plan, &places);
     stages_fill(&stages, question, plan, prices, &places, stage);
-    int result = pipeline_run(&stages, arena, pipeline, err);
+    int result = pipeline_run(&stages, give_up_s, arena, pipeline, err);
     if (result == 0) {
         fill_time(&stages, pipeline, ret);
         fill_memory(&stages, pipeline, ret);
@@ -159,7 +159,7 @@ int predict_plan(const struct question *question, const struct plan *plan, struc
         return err_add(err, "out of memory");
     struct arena arena = {0};
     layer_prices_fill(prices, question, plan, stack);
-    int result = predict_priced(question, plan, prices, &arena, ret, err);
+    int result = predict_priced(question, plan, prices, INFINITY, &arena, ret, err);
     arena_release(&arena);
     free(prices);
     return result;

@@ -56,10 +56,12 @@ struct question {
 /* err: only for plans that break a rule (use plan_check first for the sentences). */
 int predict_plan(const struct question *question, const struct plan *plan, struct prediction *ret, struct err *err);
 
-/* The same with layer prices at hand (sim/stages.h), for the search; arena: scratch, rewound. */
+/* The same with layer prices at hand (sim/stages.h), for the search; arena: scratch,
+ * rewound. A step whose pipeline alone takes longer than give_up_s is priced, but
+ * its messages and bubbles are not told apart. */
 struct arena;
 struct layer_prices;
-int predict_priced(const struct question *question, const struct plan *plan, const struct layer_prices *prices, struct arena *arena,
-                   struct prediction *ret, struct err *err);
+int predict_priced(const struct question *question, const struct plan *plan, const struct layer_prices *prices, double give_up_s,
+                   struct arena *arena, struct prediction *ret, struct err *err);
 
 #endif

@@ -240,7 +240,7 @@ static void price_units(struct search *s)
 }
 
 /* Engine price of a choice; with partial recompute, the fewest layers that still fit (unless memory is to be little). */
-static int reprice(struct search *s, const struct search_choice *choice, struct arena *arena, struct prediction *ret, struct err *err)
+static int reprice(struct search *s, const struct search_choice *choice, double give_up_s, struct arena *arena, struct prediction *ret, struct err *err)
 {
     struct search_worker *w = &s->workers[0];
     struct plan plan;
@@ -249,14 +249,14 @@ static int reprice(struct search *s, const struct search_choice *choice, struct 
         layer_prices_fill(&w->prices, s->question, &plan, question_stack(s->question, plan.stack));
         search_choice_plan(s->question, s->options, choice, &w->prices, &plan);
     }
-    if (predict_priced(s->question, &plan, &w->prices, arena, ret, err) < 0)
+    if (predict_priced(s->question, &plan, &w->prices, give_up_s, arena, ret, err) < 0)
         return -1;
     bool partial = plan.recompute == RECOMPUTE_FULL && plan.recompute_layers > 1 && s->options->fix.recompute_layers < 0 &&
                    !search_weighs_memory(s->options);
     struct prediction *less = partial ? malloc(sizeof *less) : NULL;
     while (less && ret->fits && plan.recompute_layers > 1) {
         plan.recompute_layers--;
-        if (predict_priced(s->question, &plan, &w->prices, arena, less, err) < 0 || !less->fits)
+        if (predict_priced(s->question, &plan, &w->prices, give_up_s, arena, less, err) < 0 || !less->fits)
             break;
         *ret = *less;
     }
@@ -327,7 +327,8 @@ static int price_leaders(struct search *s, struct search_result *ret, struct err
         bool full = ret->n == room && !search_weighs_memory(s->options);
         if (full && choice->time_s * (1 - estimate_margin) > ret->plans[ret->n - 1].step_time_s)
             break;
-        int priced = reprice(s, choice, &arena, p, failed.count == 0 ? &failed : NULL);
+        double give_up_s = full ? ret->plans[ret->n - 1].step_time_s : INFINITY;
+        int priced = reprice(s, choice, give_up_s, &arena, p, failed.count == 0 ? &failed : NULL);
         ret->repriced++;
         if (priced == 0 && p->fits)
             insert_prediction(ret, p, s->options, room);
@@ -338,7 +339,7 @@ static int price_leaders(struct search *s, struct search_result *ret, struct err
         keep_front(ret, s->options->top);
     if (result == 0 && ret->n == 0 && s->has_nearest) {
         ret->has_nearest = true;
-        result = reprice(s, &s->nearest, &arena, &ret->nearest, err);
+        result = reprice(s, &s->nearest, INFINITY, &arena, &ret->nearest, err);
     }
     free(p);
     arena_release(&arena);

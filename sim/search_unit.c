@@ -392,16 +392,36 @@ static int first_rule(uint32_t broken)
     return rule;
 }
 
-/* The ZeRO stages of one schedule but those in *fitting (they fit with less
- * recompute already); keeps the best of the family, adds what fits to *fitting. */
-static void run_schedule(struct search_worker *w, struct search_choice *choice, struct search_choice *best, uint8_t *fitting)
+/* The working set of a recomputed layer, which lighter recompute does not need. */
+static double layer_kept_bytes(const struct search_worker *w)
+{
+    double most = 0;
+    for (int kind = 0; kind < w->question->model->n_kinds; kind++)
+        most = fmax(most, w->prices.kind[kind].kept_bytes);
+    return most;
+}
+
+/* Whether no other recompute step of this schedule and ZeRO stage can matter: less
+ * work would not fit either, or what was just tried fits and the others take longer. */
+static bool settles(const struct search_worker *w, const struct search_choice *choice)
+{
+    double limit = w->question->memory_limit_bytes;
+    if (choice->bytes > limit)
+        return !w->options->exhaustive && choice->recompute == RECOMPUTE_FULL && choice->recompute_layers < 0 &&
+               choice->bytes - 1.01 * layer_kept_bytes(w) > limit;
+    return choice->recompute == RECOMPUTE_NONE && !search_weighs_memory(w->options);
+}
+
+/* The ZeRO stages of one schedule but the settled ones; keeps the best of the family.
+ * others: recompute steps still to come. */
+static void run_schedule(struct search_worker *w, struct search_choice *choice, struct search_choice *best, uint8_t *settled, int others)
 {
     struct plan *p = &w->plan;
     int zero[4], n = zero_stages(w, zero);
     for (int i = 0; i < n; i++) {
         p->zero = choice->zero = zero[i];
         p->schedule = choice->schedule;
-        if (*fitting & 1u << p->zero)
+        if (*settled & 1u << p->zero)
             continue;
         uint32_t broken = plan_broken_rules(p, w->question->model, w->question->cluster);
         if (broken) {
@@ -413,9 +433,13 @@ static void run_schedule(struct search_worker *w, struct search_choice *choice, 
         choice->time_s = pipeline_estimate(w, &w->chunking, choice->schedule) + w->chunking.step_s[p->zero];
         choice->bytes = memory_estimate(w, choice->schedule);
         consider(w, choice, best);
-        bool fits = choice->bytes <= w->question->memory_limit_bytes && !search_weighs_memory(w->options);
-        if (fits && choice->recompute == RECOMPUTE_NONE) /* repeating work only costs time */
-            *fitting |= (uint8_t)(1u << p->zero);
+        if (!settles(w, choice))
+            continue;
+        *settled |= (uint8_t)(1u << p->zero);
+        if (choice->bytes > w->question->memory_limit_bytes) {
+            w->counts.candidates += others;
+            w->counts.rejected[REASON_MEMORY] += others;
+        }
     }
 }
 
@@ -466,28 +490,36 @@ static bool vp_differs(const struct model *model, int pp, int vp)
     return vp <= 2 || model->layers % chunks == 0 || (model->layers + chunks - 1) / chunks < (model->layers + fewer - 1) / fewer;
 }
 
+static void run_recompute(struct search_worker *w, const struct search_choice *chunking, struct recompute_step step, int others,
+                          uint32_t schedules, struct search_choice *best, uint8_t *settled)
+{
+    w->plan.recompute = step.kind;
+    w->plan.recompute_layers = step.layers;
+    w->chunking.valid = false;
+    for (int s = 0; s < SCHEDULES; s++) {
+        if (!(schedules & 1u << s))
+            continue;
+        struct search_choice choice = *chunking;
+        choice.schedule = s;
+        choice.recompute = step.kind;
+        choice.recompute_layers = step.layers;
+        run_schedule(w, &choice, &best[s], &settled[s], others);
+    }
+}
+
+/* Full recompute is tried first: where even that does not fit, nothing does. */
 static void run_chunking(struct search_worker *w, const struct search_unit *u, int vp, uint32_t schedules, struct search_choice *best)
 {
-    const struct model *model = w->question->model;
     struct recompute_step steps[6];
     for (int balanced = 0; balanced < 2; balanced++) {
         w->plan.vp = vp;
-        if (!set_split(model, &w->prices, &w->plan, balanced))
+        if (!set_split(w->question->model, &w->prices, &w->plan, balanced))
             continue;
+        struct search_choice chunking = {.unit = *u, .vp = vp, .balanced = balanced};
+        uint8_t settled[SCHEDULES] = {0}; /* ZeRO stages, by schedule */
         int n = recompute_steps(w, steps);
-        uint8_t fitting[SCHEDULES] = {0}; /* ZeRO stages that fit without recompute, by schedule */
-        for (int i = 0; i < n; i++) {
-            w->plan.recompute = steps[i].kind;
-            w->plan.recompute_layers = steps[i].layers;
-            w->chunking.valid = false;
-            for (int s = 0; s < SCHEDULES; s++) {
-                if (!(schedules & 1u << s))
-                    continue;
-                struct search_choice choice = {.unit = *u, .vp = vp, .schedule = s, .balanced = balanced, .recompute = steps[i].kind,
-                                               .recompute_layers = steps[i].layers};
-                run_schedule(w, &choice, &best[s], &fitting[s]);
-            }
-        }
+        for (int i = 0; i < n; i++)
+            run_recompute(w, &chunking, steps[i == 0 ? n - 1 : i - 1], n - 1 - i, schedules, best, settled);
     }
 }
 

@@ -59,7 +59,7 @@ void layer_prices_fill(struct layer_prices *ret, const struct question *question
 
 void stages_place(const struct question *question, const struct plan *plan, struct stage_places *ret);
 
-/* stage: room for PLAN_CHUNKS_MAX. Depends on pp, vp, dp, zero, recompute, layers_per_stage (not on schedule's order). */
+/* stage: room for pp * vp. Depends on pp, vp, dp, zero, recompute, layers_per_stage (not on schedule's order). */
 void stages_fill(struct stages *ret, const struct question *question, const struct plan *plan, const struct layer_prices *prices,
                  const struct stage_places *places, struct stage_price *stage);
 int stages_rank_of(const struct plan *plan, int stage); /* loop or V placement */
