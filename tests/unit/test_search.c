@@ -165,6 +165,8 @@ static void test_published_plans(void)
     parse_plan("{\"pp\": 16, \"dp\": 128, \"ep\": 64, \"global_batch\": 15360, \"seq_len\": 4096, \"precision\": \"fp8-block\","
                " \"recompute\": \"selective\", \"layers_per_stage\": [4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,1]}", &plan);
     beats(&plan, PRECISION_FP8_BLOCK, three, "DeepSeek-V3 on 2,048 H800, 1F1B");
+    plan.schedule = SCHEDULE_DUALPIPE;
+    beats(&plan, PRECISION_FP8_BLOCK, (1u << SCHEDULES) - 1, "DeepSeek-V3 on 2,048 H800, DualPipe");
 }
 
 static int sum_layers(const uint16_t *layers, int chunks)
