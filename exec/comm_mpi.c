@@ -20,6 +20,7 @@ struct comm {
     struct comm_counters counters;
     MPI_Request *requests; /* MPI_REQUEST_NULL where free */
     int n_requests;
+    int *shares; /* [size] of a reduce-scatter: Open MPI is much faster with MPI_Reduce_scatter than with _block */
 };
 
 static void check(struct comm *comm, int code, const char *call, int line)
@@ -104,6 +105,13 @@ void comm_all_gather(struct comm *comm, int64_t n_each, const float *mine, float
     end(comm, start_s);
 }
 
+static const int *equal_shares(struct comm *comm, int64_t n_each)
+{
+    for (int i = 0; i < comm->size; i++)
+        comm->shares[i] = (int)n_each;
+    return comm->shares;
+}
+
 void comm_reduce_scatter(struct comm *comm, int64_t n_each, const float *all, float *mine)
 {
     if (comm->size == 1) {
@@ -113,7 +121,7 @@ void comm_reduce_scatter(struct comm *comm, int64_t n_each, const float *all, fl
     }
     int64_t bytes = 4 * n_each * (comm->size - 1);
     double start_s = begin(comm, bytes, bytes);
-    MPI_CHECK(comm, MPI_Reduce_scatter_block(all, mine, (int)n_each, MPI_FLOAT, MPI_SUM, comm->mpi));
+    MPI_CHECK(comm, MPI_Reduce_scatter(all, mine, equal_shares(comm, n_each), MPI_FLOAT, MPI_SUM, comm->mpi));
     end(comm, start_s);
 }
 
@@ -272,6 +280,9 @@ struct comm *comm_new(struct world *world, int size, int colour, int key)
         MPI_CHECK(comm, MPI_Comm_rank(comm->mpi, &comm->rank));
         MPI_CHECK(comm, MPI_Comm_size(comm->mpi, &comm->size));
     }
+    comm->shares = calloc((size_t)comm->size, sizeof *comm->shares);
+    if (!comm->shares)
+        abort();
     return comm;
 }
 
@@ -282,6 +293,7 @@ void comm_free(struct comm *comm)
     if (comm->mpi != MPI_COMM_NULL)
         MPI_Comm_free(&comm->mpi);
     free(comm->requests);
+    free(comm->shares);
     free(comm);
 }
 

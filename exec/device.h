@@ -17,7 +17,7 @@ struct device {
     const char *name;
     const struct kernels *kernels;
     void *queue;                                                        /* first argument of every kernel */
-    void *(*allocate)(struct device *device, size_t bytes);             /* zeroed; NULL when there is no room */
+    void *(*allocate)(struct device *device, size_t bytes);             /* not zeroed; NULL when there is no room */
     void (*release)(struct device *device, void *memory, size_t bytes); /* after all queued calls that use it */
     void (*copy)(struct device *device, void *to, const void *from, size_t bytes); /* within the device */
     void (*upload)(struct device *device, void *to, const void *from, size_t bytes);
@@ -43,7 +43,8 @@ struct tensor {
     struct device *device;
     float *data;
 };
-struct tensor *tensor_new(struct device *device, int rows, int columns); /* one reference, zeroed */
+struct tensor *tensor_new(struct device *device, int rows, int columns);   /* one reference, not filled */
+struct tensor *tensor_zeros(struct device *device, int rows, int columns); /* to add to */
 struct tensor *tensor_keep(struct tensor *tensor);                       /* another reference; returns it */
 void tensor_drop(struct tensor **tensor);                                /* sets it to NULL; NULL is fine */
 

@@ -6,16 +6,17 @@
 #include <string.h>
 #include <time.h>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 enum { ALIGNMENT = 64 };
 
 static void *cpu_allocate(struct device *device, size_t bytes)
 {
     (void)device;
     size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    void *memory = aligned_alloc(ALIGNMENT, rounded > 0 ? rounded : ALIGNMENT);
-    if (memory)
-        memset(memory, 0, bytes);
-    return memory;
+    return aligned_alloc(ALIGNMENT, rounded > 0 ? rounded : ALIGNMENT);
 }
 
 static void cpu_release(struct device *device, void *memory, size_t bytes)
@@ -44,6 +45,11 @@ static void cpu_wait(struct device *device)
 
 void device_cpu_init(struct device *device, const struct kernels *kernels)
 {
+#ifdef __GLIBC__ /* buffers come and go all the time: keep their pages instead of giving them back to the system */
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 2000000000);
+    mallopt(M_TOP_PAD, 64 << 20);
+#endif
     *device = (struct device){
         .name = "cpu",
         .kernels = kernels,
@@ -78,7 +84,9 @@ static void *counted(struct device *device, int64_t n)
 
 float *device_floats(struct device *device, int64_t n)
 {
-    return counted(device, n);
+    float *memory = counted(device, n);
+    device->zero(device, memory, (size_t)n * sizeof *memory);
+    return memory;
 }
 
 int *device_ints(struct device *device, int64_t n)
@@ -106,7 +114,14 @@ struct tensor *tensor_new(struct device *device, int rows, int columns)
     struct tensor *tensor = calloc(1, sizeof *tensor);
     if (!tensor)
         abort();
-    *tensor = (struct tensor){rows, columns, 1, device, device_floats(device, (int64_t)rows * columns)};
+    *tensor = (struct tensor){rows, columns, 1, device, counted(device, (int64_t)rows * columns)};
+    return tensor;
+}
+
+struct tensor *tensor_zeros(struct device *device, int rows, int columns)
+{
+    struct tensor *tensor = tensor_new(device, rows, columns);
+    device->zero(device, tensor->data, (size_t)rows * (size_t)columns * sizeof *tensor->data);
     return tensor;
 }
 

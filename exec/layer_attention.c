@@ -141,7 +141,7 @@ static void ring_backward(struct executor *ex, struct attention_gradient *g, con
 {
     struct comm *comm = ex->world->comm[WORLD_CP];
     int size = comm_size(comm), width = 2 * ex->kv_heads * ex->head_dim;
-    struct tensor *now = tensor_new(ex->device, qkv->rows, 2 * width),
+    struct tensor *now = tensor_zeros(ex->device, qkv->rows, 2 * width),
                   *next = tensor_new(ex->device, qkv->rows, 2 * width);
     ex->kernels->copy_block(ex->queue, qkv->rows, width, qkv->data + ex->heads * ex->head_dim, qkv->columns, false,
                             now->data, 2 * width);
@@ -302,7 +302,7 @@ struct tensor *attention_core_backward(struct executor *ex, const struct layer *
     struct ulysses u = ulysses_of(ex);
     bool spread = is_ulysses(ex), ring = ex->plan->cp > 1 && !spread;
     struct tensor *dout = spread ? ulysses_outputs(ex, &u, dcore, false) : tensor_keep(dcore);
-    struct tensor *dall = tensor_new(ex->device, saved->qkv->rows, saved->qkv->columns);
+    struct tensor *dall = tensor_zeros(ex->device, saved->qkv->rows, saved->qkv->columns);
     struct attention_gradient g = {.forward = core_shape(ex, layer, saved), .dout = dout->data, .dq = dall->data};
     g.dk = dall->data + (g.forward.k - g.forward.q);
     g.dv = dall->data + (g.forward.v - g.forward.q);
@@ -313,7 +313,7 @@ struct tensor *attention_core_backward(struct executor *ex, const struct layer *
     tensor_drop(&dout);
     struct tensor *dqkv = dall;
     if (spread) {
-        dqkv = tensor_new(ex->device, ex->tokens, (ex->heads + 2 * ex->kv_heads) * ex->head_dim);
+        dqkv = tensor_zeros(ex->device, ex->tokens, (ex->heads + 2 * ex->kv_heads) * ex->head_dim);
         ulysses_return(ex, &u, dall, dqkv);
         tensor_drop(&dall);
     }

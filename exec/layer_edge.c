@@ -161,7 +161,7 @@ struct tensor *head_backward(struct executor *ex, const struct head *head, struc
                                  saved->max->data, saved->sum->data, saved->target, ex->vocab_first, ex->loss_factor);
     wgrad_add(later, &head->table, saved->n, ex->plan->sequence_parallel, saved->logits);
     struct tensor *dn = rows_reduce(ex, linear_backward(ex, &head->table, saved->logits));
-    struct tensor *dx = tensor_new(ex->device, saved->x->rows, ex->hidden);
+    struct tensor *dx = tensor_zeros(ex->device, saved->x->rows, ex->hidden);
     norm_backward(ex, &head->norm, saved->x, saved->stats, dn, dx);
     tensor_drop(&dn);
     struct tensor **tensors[] = {&saved->x, &saved->stats, &saved->n, &saved->logits, &saved->max, &saved->sum};

@@ -206,7 +206,7 @@ static struct tensor *travel(struct executor *ex, const struct moe_saved *s, str
         in[r] = (home ? s->sent_counts[r] : s->received_counts[r]) * columns;
     }
     if (home) {
-        struct tensor *ordered = tensor_new(ex->device, s->n_received, columns);
+        struct tensor *ordered = tensor_zeros(ex->device, s->n_received, columns);
         ex->kernels->scatter_rows(ex->queue, s->n_received, columns, s->received_order, NULL, x->data, ordered->data);
         tensor_drop(&x);
         x = ordered;
@@ -264,7 +264,7 @@ struct tensor *moe_forward(struct executor *ex, const struct layer *layer, struc
     ex->kernels->gather_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, NULL, s->x->data, sent->data);
     s->rows_in = travel(ex, s, sent, false);
     s->rows_out = travel(ex, s, experts_forward(ex, layer, s), true);
-    struct tensor *y = tensor_new(ex->device, s->rows, ex->hidden);
+    struct tensor *y = tensor_zeros(ex->device, s->rows, ex->hidden);
     ex->kernels->scatter_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, s->sent_weight->data, s->rows_out->data,
                               y->data);
     *ret_saved = s;
@@ -306,7 +306,7 @@ static void router_backward(struct executor *ex, const struct layer *layer, stru
                             const struct tensor *dy, struct tensor *dx, struct wgrad_list *later)
 {
     int experts = (int)ex->model->experts;
-    struct tensor *dots = tensor_new(ex->device, s->n_sent, 1), *dweight = tensor_new(ex->device, s->n_choices, 1);
+    struct tensor *dots = tensor_new(ex->device, s->n_sent, 1), *dweight = tensor_zeros(ex->device, s->n_choices, 1);
     struct tensor *dlogits = tensor_new(ex->device, s->rows, experts);
     ex->kernels->dot_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, s->rows_out->data, dy->data, dots->data);
     ex->kernels->scatter_rows(ex->queue, s->n_sent, 1, s->sent_choice, NULL, dots->data, dweight->data);
@@ -327,7 +327,7 @@ struct tensor *moe_backward(struct executor *ex, const struct layer *layer, stru
     struct moe_saved *s = *saved;
     struct tensor *dmine = spread ? rows_scatter(ex, dy) : tensor_keep(dy);
     struct tensor *dsent = tensor_new(ex->device, s->n_sent, ex->hidden),
-                  *dx = tensor_new(ex->device, s->rows, ex->hidden);
+                  *dx = tensor_zeros(ex->device, s->rows, ex->hidden);
     ex->kernels->gather_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, s->sent_weight->data, dmine->data,
                              dsent->data);
     struct tensor *dout = travel(ex, s, dsent, false);
