@@ -275,6 +275,13 @@ static void dispatch(struct builder *b, double tokens, double row_elements, doub
     builder_ep(b, "dispatch", PHASE_B, exposed, copies);
 }
 
+/* Biases of routed experts are added by passes of their own, weighted by the router; backward sums them. */
+static void expert_biases(struct builder *b, double pairs, double inner, double hidden)
+{
+    double outputs = pairs * (inner + hidden) * b->bytes;
+    builder_pointwise(b, "expert biases", 2 * outputs, outputs, 4);
+}
+
 void ops_moe(struct builder *b, int kind)
 {
     const struct ops_context *c = b->context;
@@ -286,11 +293,12 @@ void ops_moe(struct builder *b, int kind)
     double pairs = tokens * topk, etp = plan->etp, local = (double)m->experts / plan->ep, inner = (double)k->ffn / etp;
     double row = hidden * b->bytes;
     builder_linear(b, "router", RATE_16BIT, tokens, (double)m->experts, hidden);
-    double permute = c->stack->permute;
+    /* all-to-all: copies into the order of ranks and, after it, of experts, and back; flex: into that of experts alone */
+    double permute = c->stack->permute, sort = (plan->moe_dispatcher == DISPATCHER_ALL_TO_ALL ? tokens + 3 * pairs : 2 * pairs) * row;
     builder_pointwise(b, "top-k", permute * tokens * (double)m->experts * 24, permute * tokens * (double)m->experts * 16, 20);
     bool graphed = b->graphed;
     b->graphed = plan->cuda_graph == CUDA_GRAPH_FULL; /* partial graphs leave out what depends on the routing */
-    builder_pointwise(b, "permute", permute * 2 * (tokens + pairs) * row, permute * 2 * (tokens + pairs) * row, 6);
+    builder_pointwise(b, "permute", permute * sort, permute * sort, 6);
     double before = b->device_s[PHASE_F];
     double per_expert = pairs * etp / local;
     experts(b, "experts gate, up", local, per_expert, hidden, gates * inner);
@@ -298,7 +306,9 @@ void ops_moe(struct builder *b, int kind)
     builder_pointwise(b, "experts activation", pairs * etp * (gates + 1) * inner * b->bytes, pairs * etp * (2 * gates + 1) * inner * b->bytes, 2);
     b->price->selective_s += builder_repeats(b, MODULE_MOE_ACT) ? b->device_s[PHASE_F] - activation : 0;
     experts(b, "experts down", local, per_expert, inner, hidden);
-    builder_pointwise(b, "unpermute", permute * 2 * (tokens + pairs) * row, permute * 2 * (tokens + pairs) * row, 6);
+    builder_pointwise(b, "unpermute", permute * sort, permute * sort, 6);
+    if (m->expert_bias)
+        expert_biases(b, pairs * etp, gates * inner, hidden);
     dispatch(b, tokens, hidden, (b->device_s[PHASE_F] - before) / 2);
     b->graphed = graphed;
     if (plan->etp > 1) {

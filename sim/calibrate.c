@@ -321,6 +321,56 @@ int calibrate_cross_validate(struct calibration *c, int folds, struct arena *are
     return result;
 }
 
+/* Errors of a group's runs under the values that are set. */
+static void group_errors(const struct calibration *c, const double *weight, const char *group, double *errors, struct spread *ret)
+{
+    int n = 0;
+    for (int i = 0; i < c->validation->table.n; i++)
+        if (weight[i] > 0 && strcmp(c->validation->outcome[i].run->group, group) == 0)
+            errors[n++] = c->validation->outcome[i].error;
+    spread_of(errors, n, ret);
+}
+
+static int list_groups(const struct calibration *c, const double *weight, struct left_out *groups)
+{
+    int n = 0;
+    for (int i = 0; i < c->validation->table.n; i++) {
+        int k = 0;
+        while (weight[i] > 0 && k < n && strcmp(groups[k].group, c->validation->outcome[i].run->group) != 0)
+            k++;
+        if (weight[i] > 0 && k == n)
+            groups[n++].group = c->validation->outcome[i].run->group;
+    }
+    return n;
+}
+
+int calibrate_leave_groups_out(struct calibration *c, struct arena *arena, struct left_out **ret_groups, struct err *err)
+{
+    size_t rows = (size_t)c->validation->table.n;
+    double *weight = arena_array(arena, rows, sizeof *weight), *errors = arena_array(arena, rows, sizeof *errors), kept[CALIBRATE_PARAMETERS_MAX];
+    struct left_out *groups = *ret_groups = arena_array(arena, rows, sizeof *groups);
+    memcpy(weight, c->weight, rows * sizeof *weight);
+    int n = list_groups(c, weight, groups), result = 0;
+    for (int p = 0; p < c->n; p++)
+        kept[p] = c->parameter[p].value;
+    calibrate_apply(c, false);
+    for (int g = 0; g < n; g++)
+        group_errors(c, weight, groups[g].group, errors, &groups[g].fitted);
+    for (int g = 0; g < n && result == 0; g++) {
+        for (size_t i = 0; i < rows; i++)
+            c->weight[i] = strcmp(c->validation->outcome[i].run->group, groups[g].group) == 0 ? 0 : weight[i];
+        for (int p = 0; p < c->n; p++)
+            c->parameter[p].value = kept[p];
+        result = calibrate_fit(c, arena, err);
+        group_errors(c, weight, groups[g].group, errors, &groups[g].unseen);
+    }
+    memcpy(c->weight, weight, rows * sizeof *weight);
+    for (int p = 0; p < c->n; p++)
+        c->parameter[p].value = kept[p];
+    calibrate_apply(c, false);
+    return result == 0 ? n : -1;
+}
+
 /* ---- the answer as rows ---- */
 
 int calibrate_rows(const struct calibration *c, const char *date, const char *source, struct profile_rows *rows, struct err *err)

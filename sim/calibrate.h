@@ -57,6 +57,14 @@ void calibrate_apply(struct calibration *calibration, bool prior);
  * they were. ret_before and ret_after: |error| of the same rows. */
 int calibrate_cross_validate(struct calibration *calibration, int folds, struct arena *arena, struct spread *ret_before, struct spread *ret_after,
                              struct err *err);
+/* A group of runs that the fit did not see: |error| of its rows with it and without it. */
+struct left_out {
+    const char *group;
+    struct spread fitted, unseen;
+};
+/* Fits without each group in turn, from the values that are set; they are left as they were. Returns how many groups
+ * (ret_groups in the arena), -1 on failure. */
+int calibrate_leave_groups_out(struct calibration *calibration, struct arena *arena, struct left_out **ret_groups, struct err *err);
 /* The parameters that moved, as rows of a profile. */
 int calibrate_rows(const struct calibration *calibration, const char *date, const char *source, struct profile_rows *rows, struct err *err);
 

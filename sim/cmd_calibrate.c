@@ -23,7 +23,7 @@ struct arguments {
     const char *measured, *models, *profile, *out, *only, *trust, *source;
     int format;
     int64_t folds;
-    bool full_table, intervals;
+    bool full_table, intervals, leave_out;
     struct points_arguments points;
 };
 enum { FORMAT_TABLE, FORMAT_JSON, FORMAT_CSV };
@@ -47,6 +47,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"trust", OPT_STRING, &a->trust, 0, 0, NULL, "A", "fit only the runs whose trust column says so"},
         {"folds", OPT_INT, &a->folds, 0, 1000, NULL, "N", "parts of the cross-validation (default 10; 0 = none)"},
         {"full-table", OPT_FLAG, &a->full_table, 0, 0, NULL, NULL, "weak prior, groups of many runs count less: how the shipped numbers are made"},
+        {"leave-groups-out", OPT_FLAG, &a->leave_out, 0, 0, NULL, NULL, "fit without each group of runs in turn, and how well it is predicted then"},
         {"intervals", OPT_FLAG, &a->intervals, 0, 0, NULL, NULL, "no fit: the 80 % intervals of predictions, by stack, experts and nodes"},
         {"source", OPT_STRING, &a->source, 0, 0, NULL, "TEXT", "written beside each number (default: the table's name)"},
         {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "table (default), json, or csv: rows of a profile"},
@@ -198,6 +199,28 @@ static int write_intervals(const struct arguments *a, struct validation *validat
     return result == 0 ? EXIT_ANSWERED : result == PROFILE_STORE_MACHINE ? EXIT_MACHINE : EXIT_INPUT;
 }
 
+static int print_groups(struct calibration *c, struct arena *arena, struct err *err)
+{
+    static const char *const titles[] = {"runs", "median, fitted", "p90", "median, unseen", "p90"};
+    struct left_out *groups;
+    int n = calibrate_leave_groups_out(c, arena, &groups, err);
+    struct table *table = table_new("  ");
+    table_column(table, "group left out", TABLE_LEFT);
+    for (int i = 0; i < 5; i++)
+        table_column(table, titles[i], TABLE_RIGHT);
+    for (int g = 0; g < n; g++) {
+        const double numbers[] = {groups[g].fitted.median, groups[g].fitted.p90, groups[g].unseen.median, groups[g].unseen.p90};
+        table_cell(table, "%s", groups[g].group);
+        table_cell(table, "%d", groups[g].fitted.n);
+        for (int i = 0; i < 4; i++)
+            table_cell(table, "%.1f %%", 100 * numbers[i]);
+    }
+    if (n >= 0)
+        table_print(table, stdout);
+    table_free(table);
+    return n >= 0 ? EXIT_ANSWERED : EXIT_INPUT;
+}
+
 static int fit(const struct arguments *a, struct validation *validation, struct err *err)
 {
     struct arena arena = {0};
@@ -219,7 +242,7 @@ static int fit(const struct arguments *a, struct validation *validation, struct 
         errors_of(&r->calibration, &arena, &r->after);
         if (result == 0 && a->folds > 1 && r->calibration.runs > 1)
             result = calibrate_cross_validate(&r->calibration, (int)a->folds, &arena, &before, &r->unseen, err);
-        code = result == 0 ? write_answer(a, r, err) : EXIT_INPUT;
+        code = result != 0 ? EXIT_INPUT : a->leave_out ? print_groups(&r->calibration, &arena, err) : write_answer(a, r, err);
     }
     arena_release(&arena);
     return code;

@@ -84,11 +84,22 @@ static bool before_flash(const struct run *run)
     return *run->date && strcmp(run->date, "2023-03") < 0;
 }
 
+/* Generations of Megatron-LM by the date of the run; "megatron" is the newest. */
+static const char *megatron_of(const char *date)
+{
+    static const struct { const char *until, *stack; } ages[] = {
+        {"2022", "megatron-2021"}, {"2023-03", "megatron-2022"}, {"2025-07", "megatron-2024"}, {"9", "megatron"}};
+    int i = 0;
+    while (strcmp(date, ages[i].until) >= 0)
+        i++;
+    return ages[i].stack;
+}
+
 const char *run_stack_name(const struct run *run)
 {
     const char *name = stack_words(run)->ours;
     if (strcmp(name, "megatron") == 0 && *run->date)
-        return strcmp(run->date, "2022") < 0 ? "megatron-2021" : before_flash(run) ? "megatron-2022" : strcmp(run->date, "2025-07") < 0 ? "megatron-2024" : name;
+        return megatron_of(run->date);
     if (strcmp(name, "aleph-alpha-scaling") == 0 && !says(run->kernels, "RMS kernel"))
         return "aleph-alpha-eager";
     if (strcmp(name, "megatron-zb") == 0 && strcmp(run->date, "2024-06") >= 0)

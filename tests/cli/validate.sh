@@ -1,0 +1,60 @@
+#!/bin/sh
+# plansim validate and calibrate from the outside: answers, exit codes, sentences.
+set -u
+program=$1
+work=$(mktemp -d) || exit 4
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 4
+failed=0
+expect() { # name, exit code, command...
+    name=$1 code=$2
+    shift 2
+    "$@" > out 2> err
+    got=$?
+    [ "$got" = "$code" ] || { echo "$name: exit $got, expected $code"; cat out err; failed=1; }
+}
+says() { grep -q -- "$2" "$1" || { echo "$1 does not say: $2"; cat "$1"; failed=1; }; }
+cat > models.json <<END
+{"m": {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+ "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 8192}}
+END
+cat > runs.csv <<END
+id,group,stack,accelerator,gpus,model,tp,pp,mbs,gbs,seq_len,recompute,step_time_s,mem_gib,mem_kind,result
+a,mine,megatron,h100-sxm,8,m,2,1,1,64,4096,none,3.1,40,torch max allocated,ok
+b,mine,megatron,h100-sxm,8,m,1,2,,64,4096,,3.4,,,ok
+c,mine,megatron,h100-sxm,8,m,1,1,64,512,8192,none,,,,oom
+d,mine,megatron,h100-sxm,8,other,1,1,1,64,4096,none,3,,,ok
+e,mine,megatron,h100-sxm,,m,1,1,1,64,4096,none,3,,,ok
+END
+expect help 0 "$program" validate --help
+expect no-arguments 2 "$program" validate
+says err 'a table of runs is needed'
+expect table 0 "$program" validate runs.csv --models models.json
+says out 'balanced accuracy'
+says out "model 'other' is not among the models"
+says out 'number of accelerators not stated'
+expect csv 0 "$program" validate runs.csv --models models.json --format csv
+says out '^id,predicted_step_time_s,low_s,high_s,measured_step_time_s,error,predicted_memory_gib,measured_memory_gib,fits,assumed,reason$'
+says out '^b,.*yes,micro-batch 1; .*recompute none'
+says out '^c,.*,no,'
+expect json 0 "$program" validate runs.csv --models models.json --format json --group-by accelerator
+says out '"interval_coverage"'
+expect missing 3 "$program" validate none.csv --models models.json
+printf 'id,accelerator,gpus,model,tp,pp,gbs,seq_len\na,h100-sxm,eight,m,1,1,8,4096\n' > bad.csv
+expect bad-number 3 "$program" validate bad.csv --models models.json
+says err "line 2: column 'gpus': 'eight' is not a whole number"
+printf 'id,gpus\n' > columns.csv
+expect columns 3 "$program" validate columns.csv --models models.json
+says err "no column 'accelerator'"
+expect calibrate-usage 2 "$program" calibrate
+expect calibrate 0 "$program" calibrate --measured runs.csv --models models.json --profile my.db
+says out 'on runs that the fit did not see'
+expect layered 0 "$program" validate runs.csv --models models.json --profile my.db
+says out 'default + my.db'
+printf 'Bus error (core dumped)\n' > crashed.txt
+expect crashed 3 "$program" calibrate --nccl-tests crashed.txt
+says err 'Bus error'
+printf 'm,n,k,time_us\n512,512,512,9\n' > few.csv
+expect few 3 "$program" calibrate --gemm few.csv --accelerator h100-sxm
+says err 'at least 3'
+exit $failed
