@@ -17,6 +17,8 @@ void cpu_activation_forward(void *queue, enum activation kind, bool gated, int r
                             float *y);
 void cpu_activation_backward(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x,
                              const float *dy, float *dx);
+void cpu_logits_max(void *queue, int rows, int columns, int stride, const float *logits, float *max);
+void cpu_adamw(void *queue, int64_t n, const struct adamw *a, const float *gradient, float *weight, float *m, float *v);
 void cpu_logits_sum(void *queue, int rows, int columns, int stride, const float *logits, const float *max,
                     const int *target, int first, float *sum, float *picked);
 void cpu_logits_gradient(void *queue, int rows, int columns, int stride, float *logits, const float *max,

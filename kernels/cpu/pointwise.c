@@ -1,5 +1,8 @@
-/* Activations and cross-entropy with a vectorised exp (formulas: ref/pointwise.c, ref/loss.c). */
+/* Activations and cross-entropy with a vectorised exp, AdamW (formulas: ref/pointwise.c, ref/loss.c, ref/optimizer.c).
+ * */
 #include "kernels/cpu/cpu.h"
+
+#include <math.h>
 
 #include "kernels/cpu/vector.h"
 #include "kernels/ref/ref.h"
@@ -107,6 +110,29 @@ VECTOR_VERSIONS static float exp_sum(int n, float shift, const float *x)
     return rest + vector_total(lanes);
 }
 
+VECTOR_VERSIONS static float max_of(int n, const float *x)
+{
+    float lanes[VECTOR_LANES], max = -INFINITY;
+    for (int l = 0; l < VECTOR_LANES; l++)
+        lanes[l] = -INFINITY;
+    int i = 0;
+    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES)
+        for (int l = 0; l < VECTOR_LANES; l++)
+            lanes[l] = lanes[l] > x[i + l] ? lanes[l] : x[i + l];
+    for (; i < n; i++)
+        max = max > x[i] ? max : x[i];
+    for (int l = 0; l < VECTOR_LANES; l++)
+        max = max > lanes[l] ? max : lanes[l];
+    return max;
+}
+
+void cpu_logits_max(void *queue, int rows, int columns, int stride, const float *logits, float *max)
+{
+    (void)queue;
+    for (int r = 0; r < rows; r++)
+        max[r] = max_of(columns, logits + (int64_t)r * stride);
+}
+
 void cpu_logits_sum(void *queue, int rows, int columns, int stride, const float *logits, const float *max,
                     const int *target, int first, float *sum, float *picked)
 {
@@ -153,4 +179,18 @@ VECTOR_VERSIONS double cpu_sum_squares(void *queue, int64_t n, const float *x)
     for (int l = 0; l < VECTOR_LANES; l++)
         sum += lanes[l];
     return sum;
+}
+
+VECTOR_VERSIONS void cpu_adamw(void *queue, int64_t n, const struct adamw *a, const float *restrict gradient,
+                               float *restrict weight, float *restrict m, float *restrict v)
+{
+    (void)queue;
+    const struct adamw o = *a;
+    for (int64_t i = 0; i < n; i++) {
+        float g = gradient[i] * o.gradient_scale;
+        m[i] = o.beta1 * m[i] + (1 - o.beta1) * g;
+        v[i] = o.beta2 * v[i] + (1 - o.beta2) * g * g;
+        float step = m[i] / o.correction1 / (sqrtf(v[i] / o.correction2) + o.epsilon);
+        weight[i] -= o.learning_rate * (o.weight_decay * weight[i] + step);
+    }
 }

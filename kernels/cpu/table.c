@@ -20,7 +20,7 @@ const struct kernels kernels_cpu = {
     .column_sum = ref_column_sum,
     .embedding_forward = ref_embedding_forward,
     .embedding_backward = ref_embedding_backward,
-    .logits_max = ref_logits_max,
+    .logits_max = cpu_logits_max,
     .logits_sum = cpu_logits_sum,
     .logits_gradient = cpu_logits_gradient,
     .router_forward = ref_router_forward,
@@ -28,6 +28,6 @@ const struct kernels kernels_cpu = {
     .gather_rows = ref_gather_rows,
     .scatter_rows = ref_scatter_rows,
     .dot_rows = ref_dot_rows,
-    .adamw = ref_adamw,
+    .adamw = cpu_adamw,
     .sum_squares = cpu_sum_squares,
 };

@@ -216,6 +216,28 @@ static void check_sums(int64_t n)
     CHECK_DOUBLE(kernels_cpu.sum_squares(NULL, n, at(1, 0)), kernels_ref.sum_squares(NULL, n, at(0, 0)), 1e-12);
 }
 
+static void check_adamw(int64_t n)
+{
+    const struct adamw a = {.learning_rate = 0.01f,
+                            .beta1 = 0.9f,
+                            .beta2 = 0.95f,
+                            .epsilon = 1e-8f,
+                            .weight_decay = 0.1f,
+                            .correction1 = 0.19f,
+                            .correction2 = 0.0975f,
+                            .gradient_scale = 0.5f};
+    for (int i = 0; i < 4; i++)
+        fill(i, n, 1);
+    for (int side = 0; side < 2; side++) {
+        for (int64_t i = 0; i < n; i++)
+            at(side, 3)[i] *= at(side, 3)[i]; /* v is not negative */
+        table(side)->adamw(NULL, n, &a, at(side, 0), at(side, 1), at(side, 2), at(side, 3));
+    }
+    same("adamw weight", 1, n, 1);
+    same("adamw m", 2, n, 1);
+    same("adamw v", 3, n, 1);
+}
+
 int main(int argc, char **argv)
 {
     static const struct attention_case cases[] = {
@@ -232,6 +254,7 @@ int main(int argc, char **argv)
         check_activation(odd[i][0], odd[i][1], i == 4 ? 80.0f : 4.0f);
         check_attention(&cases[i]);
         check_sums(odd[i][0] * odd[i][2]);
+        check_adamw(odd[i][0] * odd[i][2]);
     }
     check_loss(1, 1, 1, 1);
     check_loss(13, 97, 128, 5);
