@@ -98,6 +98,8 @@ static const char *megatron_of(const char *date)
 const char *run_stack_name(const struct run *run)
 {
     const char *name = stack_words(run)->ours;
+    if (strcmp(name, "megatron") == 0 && before_flash(run) && run->zero == 3)
+        return "deepspeed-2021"; /* Megatron-LM's papers compare with it */
     if (strcmp(name, "megatron") == 0 && *run->date)
         return megatron_of(run->date);
     if (strcmp(name, "aleph-alpha-scaling") == 0 && !says(run->kernels, "RMS kernel"))
@@ -253,7 +255,7 @@ static void set_attention(const struct run *run, struct run_plan *ret)
 {
     bool flash = says(run->kernels, "flash") && !says(run->kernels, "no flash");
     bool unfused = says(run->kernels, "no flash") || strcmp(run->kernels, "torch") == 0 || strcmp(run->kernels, "fused") == 0;
-    bool early = before_flash(run) && strncmp(run_stack_name(run), "megatron-202", 12) == 0;
+    bool early = before_flash(run) && strcmp(stack_words(run)->ours, "megatron") == 0;
     bool fork = strcmp(run->stack, "megatron-zb") == 0 && strcmp(run->date, "2024-06") < 0; /* the fork of 2023 */
     if (flash)
         return;

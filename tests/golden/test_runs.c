@@ -20,8 +20,8 @@ static void check_stats(const struct validation *v)
     CHECK(stats->all.time.median <= 0.055);
     CHECK(stats->all.time.p90 <= 0.19);
     CHECK(cover >= 0.75 && cover <= 0.88);
-    CHECK(validate_balanced_accuracy(stats) >= 0.93);
-    CHECK(stats->regret.mean <= 0.045);
+    CHECK(validate_balanced_accuracy(stats) >= 0.95);
+    CHECK(stats->regret.mean <= 0.03);
     for (int i = 0; i < stats->n_groups; i++)
         if (stats->group[i].time.n >= 5 && !CHECK(stats->group[i].time.median <= 0.15))
             printf("  %s: %.1f %%\n", stats->group[i].name, 100 * stats->group[i].time.median);
