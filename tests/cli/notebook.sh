@@ -1,8 +1,8 @@
 #!/bin/sh
 # The notebook's cells run as they stand, on a table of two runs; through jupyter as well where it is installed.
 set -u
-program=$1
-source=$2
+program=$(CDPATH="" cd "$(dirname "$1")" && pwd)/$(basename "$1")
+source=$(CDPATH="" cd "$2" && pwd)
 command -v python3 > /dev/null || exit 77
 work=$(mktemp -d) || exit 4
 trap 'rm -rf "$work"' EXIT

@@ -1,7 +1,7 @@
 #!/bin/sh
 # plansim validate and calibrate from the outside: answers, exit codes, sentences.
 set -u
-program=$1
+program=$(CDPATH="" cd "$(dirname "$1")" && pwd)/$(basename "$1")
 work=$(mktemp -d) || exit 4
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 4
