@@ -357,10 +357,7 @@ int checkpoint_load(struct trainer *t, const char *directory, struct err *err)
 {
     if (agree(t, load(t, directory, err), err) < 0)
         return -1;
-    for (int u = 0; u < t->executor.params.n; u++) {
-        struct unit *unit = t->executor.params.unit[u];
-        if (t->executor.params.zero == 1 || t->executor.params.zero == 2)
-            comm_all_gather(unit->group, unit->owned, unit->owned_weight, unit->weight);
-    }
+    for (int u = 0; u < t->executor.params.n; u++)
+        unit_publish(&t->executor.params, t->executor.params.unit[u]);
     return 0;
 }

@@ -45,7 +45,7 @@ struct tensor {
 };
 struct tensor *tensor_new(struct device *device, int rows, int columns);   /* one reference, not filled */
 struct tensor *tensor_zeros(struct device *device, int rows, int columns); /* to add to */
-struct tensor *tensor_keep(struct tensor *tensor);                       /* another reference; returns it */
-void tensor_drop(struct tensor **tensor);                                /* sets it to NULL; NULL is fine */
+struct tensor *tensor_keep(struct tensor *tensor);                         /* another reference; returns it */
+void tensor_drop(struct tensor **tensor);                                  /* sets it to NULL; NULL is fine */
 
 #endif

@@ -75,6 +75,9 @@ void wgrad_add_embedding(struct wgrad_list *list, const struct linear *table, co
                          bool gather_dy);
 void wgrad_run(struct executor *ex, struct wgrad_list *list); /* and empties it */
 
+/* Activations in bfloat16 (params.rounded): what is written to memory is rounded; sums within a kernel are not. */
+void tensor_store(struct executor *ex, struct tensor *tensor);
+
 /* Returned tensors are the caller's reference. */
 struct tensor *linear_forward(struct executor *ex, const struct linear *linear,
                               const struct tensor *x); /* without bias */

@@ -220,6 +220,7 @@ static struct tensor *project(struct executor *ex, const struct linear *row, con
 static void add_to(struct executor *ex, const struct tensor *x, struct tensor *y)
 {
     ex->kernels->add(ex->queue, (int64_t)y->rows * y->columns, x->data, y->data);
+    tensor_store(ex, y);
 }
 
 static struct tensor *activate(struct executor *ex, const struct layer *layer, const struct tensor *gate_up)
@@ -227,6 +228,7 @@ static struct tensor *activate(struct executor *ex, const struct layer *layer, c
     struct tensor *act = tensor_new(ex->device, gate_up->rows, layer->down.in);
     ex->kernels->activation_forward(ex->queue, ex->arch->activation, ex->model->gated, act->rows, act->columns,
                                     gate_up->data, act->data);
+    tensor_store(ex, act);
     return act;
 }
 

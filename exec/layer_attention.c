@@ -293,6 +293,7 @@ struct tensor *attention_core_forward(struct executor *ex, const struct layer *l
         ring_forward(ex, &a, saved->qkv);
     else
         ex->kernels->attention_forward(ex->queue, &a);
+    tensor_store(ex, saved->o);
     return spread ? ulysses_outputs(ex, &u, saved->o, true) : tensor_keep(saved->o);
 }
 

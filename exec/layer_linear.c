@@ -10,11 +10,18 @@
 #include "cost/plan.h"
 #include "kernels/kernels.h"
 
+void tensor_store(struct executor *ex, struct tensor *tensor)
+{
+    if (ex->params.rounded)
+        ex->kernels->round_bf16(ex->queue, (int64_t)tensor->rows * tensor->columns, tensor->data);
+}
+
 struct tensor *linear_forward(struct executor *ex, const struct linear *linear, const struct tensor *x)
 {
     struct tensor *y = tensor_new(ex->device, x->rows, linear->out);
     ex->kernels->gemm(ex->queue, false, true, x->rows, linear->out, linear->in, x->data, x->columns,
                       linear->unit->weight + linear->weight, linear->in, false, y->data, y->columns);
+    tensor_store(ex, y);
     return y;
 }
 
@@ -36,6 +43,7 @@ struct tensor *linear_backward(struct executor *ex, const struct linear *linear,
     struct tensor *dx = tensor_new(ex->device, dy->rows, linear->in);
     ex->kernels->gemm(ex->queue, false, false, dy->rows, linear->in, linear->out, dy->data, dy->columns,
                       linear->unit->weight + linear->weight, linear->in, false, dx->data, dx->columns);
+    tensor_store(ex, dx);
     return dx;
 }
 
@@ -53,10 +61,12 @@ struct tensor *rows_reduce(struct executor *ex, struct tensor *partial)
     int64_t n = (int64_t)partial->rows * partial->columns;
     if (!ex->plan->sequence_parallel) {
         comm_all_reduce(ex->world->comm[WORLD_TP], COMM_SUM, n, partial->data);
+        tensor_store(ex, partial);
         return partial;
     }
     struct tensor *mine = tensor_new(ex->device, partial->rows / ex->plan->tp, partial->columns);
     comm_reduce_scatter(ex->world->comm[WORLD_TP], n / ex->plan->tp, partial->data, mine->data);
+    tensor_store(ex, mine);
     tensor_drop(&partial);
     return mine;
 }

@@ -17,6 +17,7 @@ struct tensor *norm_forward(struct executor *ex, const struct norm *norm, const 
     ex->kernels->norm_forward(ex->queue, x->rows, x->columns, x->columns, ex->arch->norm_epsilon,
                               ex->model->norm == MODEL_LAYER_NORM, x->data, norm->unit->weight + norm->weight,
                               bias_of(norm), y->data, stats->data, stats->data + x->rows);
+    tensor_store(ex, y);
     *ret_stats = stats;
     return y;
 }
@@ -27,6 +28,7 @@ struct tensor *norm_again(struct executor *ex, const struct norm *norm, const st
     struct tensor *y = tensor_new(ex->device, x->rows, x->columns);
     ex->kernels->norm_apply(ex->queue, x->rows, x->columns, x->columns, x->data, norm->unit->weight + norm->weight,
                             bias_of(norm), stats->data, stats->data + x->rows, y->data);
+    tensor_store(ex, y);
     return y;
 }
 

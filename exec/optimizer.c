@@ -88,8 +88,7 @@ static void update(struct executor *ex, struct unit *unit, const struct adamw *b
         ex->kernels->adamw(ex->queue, n, &adamw, unit->owned_gradient + first, unit->owned_weight + first,
                            unit->m + first, unit->v + first);
     }
-    if (ex->params.zero == 1 || ex->params.zero == 2)
-        comm_all_gather(unit->group, unit->owned, unit->owned_weight, unit->weight);
+    unit_publish(&ex->params, unit);
 }
 
 void optimizer_step(struct executor *ex, struct optimizer_state *o, struct optimizer_result *ret)

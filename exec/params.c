@@ -117,6 +117,11 @@ static void allocate(struct params *params, struct unit *unit)
         unit->owned_weight = unit->weight + unit->owned_first;
         device->upload(device, unit->weight, host, (size_t)unit->size * 4);
     }
+    if (params->zero < 3 && params->rounded) {
+        unit->owned_weight = device_floats(device, unit->owned);
+        device->copy(device, unit->owned_weight, unit->weight + unit->owned_first, (size_t)unit->owned * 4);
+        device->kernels->round_bf16(device->queue, unit->size, unit->weight);
+    }
     free(host);
     if (params->zero >= 2) {
         unit->owned_gradient = device_floats(device, unit->owned);
@@ -140,7 +145,7 @@ void params_release(struct params *params)
         struct unit *unit = params->unit[i];
         device_free(params->device, unit->weight, unit->size);
         device_free(params->device, unit->gradient, unit->size);
-        if (params->zero == 3)
+        if (params->zero == 3 || params->rounded)
             device_free(params->device, unit->owned_weight, unit->owned);
         if (params->zero >= 2)
             device_free(params->device, unit->owned_gradient, unit->owned);
@@ -165,12 +170,29 @@ int64_t params_count(const struct params *params)
 
 /* --- ZeRO ------------------------------------------------------------------- */
 
+static void gather(struct params *params, struct unit *unit)
+{
+    struct device *device = params->device;
+    if (params->zero > 0)
+        comm_all_gather(unit->group, unit->owned, unit->owned_weight, unit->weight);
+    else if (params->rounded)
+        device->copy(device, unit->weight, unit->owned_weight, (size_t)unit->owned * 4);
+    if (params->rounded)
+        device->kernels->round_bf16(device->queue, unit->size, unit->weight);
+}
+
+void unit_publish(struct params *params, struct unit *unit)
+{
+    if (params->zero < 3)
+        gather(params, unit);
+}
+
 void unit_acquire(struct params *params, struct unit *unit)
 {
     if (params->zero < 3 || unit->users++ > 0)
         return;
     unit->weight = device_floats(params->device, unit->size);
-    comm_all_gather(unit->group, unit->owned, unit->owned_weight, unit->weight);
+    gather(params, unit);
 }
 
 void unit_release(struct params *params, struct unit *unit)

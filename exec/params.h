@@ -48,7 +48,7 @@ struct unit {
     int users;                     /* ZeRO-3: acquires not yet released */
     float *weight;                 /* [size]; ZeRO-3: NULL while nobody uses it */
     float *gradient;               /* [size]; ZeRO-2, 3: NULL while there is none */
-    float *owned_weight;           /* ZeRO-3: [owned], else = weight + owned_first */
+    float *owned_weight;           /* ZeRO-3, rounded: [owned], else = weight + owned_first */
     float *owned_gradient;         /* ZeRO-2, 3: [owned] sums of folded gradients, else = gradient + owned_first */
     float *m, *v;                  /* [owned] */
     int uses;                      /* modules of this rank that add to the gradient */
@@ -60,6 +60,7 @@ struct unit {
 struct params {
     struct device *device;
     int zero;
+    bool rounded; /* weights are used in bfloat16; owned_weight keeps them in full */
     uint64_t seed;
     int n, max;
     struct unit **unit; /* in order of depth; the same on both ranks of a pair */
@@ -76,6 +77,7 @@ int64_t params_count(const struct params *params); /* elements, no padding */
 /* Weights are there between the two (ZeRO-3 gathers; else nothing happens). */
 void unit_acquire(struct params *params, struct unit *unit);
 void unit_release(struct params *params, struct unit *unit);
+void unit_publish(struct params *params, struct unit *unit); /* owned_weight changed: all ranks of the group get it */
 float *unit_gradient(struct params *params, struct unit *unit); /* [size], to add to */
 void unit_fold(struct params *params, struct unit *unit); /* ZeRO-2, 3: reduces what was added into owned_gradient */
 /* ZeRO-0, 1: the sum of a finished gradient over the group begins, and ends in owned_gradient (both may be called in

@@ -21,6 +21,7 @@ int trainer_init(struct trainer *ret, const struct trainer_parts *parts, struct 
                                       .device = &ret->device,
                                       .balanced = parts->balanced};
     ret->executor.params.seed = parts->seed;
+    ret->executor.params.rounded = parts->bf16;
     executor_init(&ret->executor);
     optimizer_defaults(&ret->optimizer);
     return 0;

@@ -50,6 +50,7 @@ struct trainer_parts {
     const struct device *device; /* copied: each trainer counts its own memory */
     uint64_t seed;               /* of the first weights */
     bool balanced;               /* experts in turn */
+    bool bf16;                   /* weights and activations are rounded to bfloat16 where they are stored */
 };
 /* On failure nothing needs to be freed. After it: trainer_start. */
 int trainer_init(struct trainer *ret, const struct trainer_parts *parts, struct err *err);

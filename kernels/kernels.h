@@ -79,6 +79,7 @@ struct kernels {
     /* y = or += x, both strided: columns are cut out and put together. */
     void (*copy_block)(void *queue, int rows, int columns, const float *x, int stride_x, bool accumulate, float *y,
                        int stride_y);
+    void (*round_bf16)(void *queue, int64_t n, float *x); /* to the nearest bfloat16, ties to even; kept as fp32 */
     void (*bias_add)(void *queue, int rows, int columns, const float *bias, float *x);
     void (*column_sum)(void *queue, int rows, int columns, const float *x, float *sum); /* sum += */
 

@@ -16,6 +16,7 @@ const struct kernels kernels_cpu = {
     .add = ref_add,
     .scale = ref_scale,
     .copy_block = ref_copy_block,
+    .round_bf16 = ref_round_bf16,
     .bias_add = ref_bias_add,
     .column_sum = ref_column_sum,
     .embedding_forward = ref_embedding_forward,

@@ -100,6 +100,18 @@ void ref_copy_block(void *queue, int rows, int columns, const float *x, int stri
     }
 }
 
+void ref_round_bf16(void *queue, int64_t n, float *x)
+{
+    (void)queue;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bool number = (bits & 0x7f800000u) != 0x7f800000u; /* infinities and NaN stay */
+        bits = number ? (bits + 0x7fffu + (bits >> 16 & 1)) & 0xffff0000u : bits;
+        memcpy(&x[i], &bits, sizeof bits);
+    }
+}
+
 void ref_bias_add(void *queue, int rows, int columns, const float *bias, float *x)
 {
     for (int r = 0; r < rows; r++)

@@ -25,6 +25,7 @@ void ref_add(void *queue, int64_t n, const float *x, float *y);
 void ref_scale(void *queue, int64_t n, float factor, float *x);
 void ref_copy_block(void *queue, int rows, int columns, const float *x, int stride_x, bool accumulate, float *y,
                     int stride_y);
+void ref_round_bf16(void *queue, int64_t n, float *x);
 void ref_bias_add(void *queue, int rows, int columns, const float *bias, float *x);
 void ref_column_sum(void *queue, int rows, int columns, const float *x, float *sum);
 void ref_embedding_forward(void *queue, int rows, int columns, const int *token, int first, int count,

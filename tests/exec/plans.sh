@@ -15,7 +15,7 @@ while read -r ranks model plan; do
     case $ranks in '' | '#'*) continue ;; esac
     case "$ranks $model $plan" in *"$word"*) ;; *) continue ;; esac
     balanced=
-    case $model in !*) balanced=--balanced model=${model#!} ;; esac
+    case $model in !*) balanced=--balanced model=${model#!} ;; ~*) balanced=--bf16 model=${model#\~} ;; esac
     base='"micro_batch":2,"global_batch":16,"seq_len":32,"precision":"fp32"'
     case $plan in *'"zero"'*) ;; *) base=$base',"zero":0' ;; esac
     case $plan in *'"schedule"'*) ;; *) base=$base',"schedule":"1f1b"' ;; esac

@@ -71,7 +71,7 @@ static void open_session(struct session *s, const char *name, const struct kerne
     data_load("synthetic", 0, s->model.vocab, 1, &s->data, &err);
     device_cpu_init(&s->device, kernels);
     world_alone(&s->world);
-    struct trainer_parts parts = {&s->model, &s->arch, &s->plan, &s->world, &s->data, &s->device, 1, false};
+    struct trainer_parts parts = {&s->model, &s->arch, &s->plan, &s->world, &s->data, &s->device, 1, false, false};
     CHECK_INT(trainer_init(&s->trainer, &parts, &err), 0);
     trainer_start(&s->trainer, NULL);
     if (err.count > 0)
