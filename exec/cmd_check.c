@@ -14,7 +14,7 @@ static const char *const formats[] = {"table", "json", NULL};
 struct arguments {
     struct job_options job;
     int64_t steps;
-    bool balanced, bf16, help;
+    bool balanced, help;
     int format;
 };
 
@@ -28,7 +28,7 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
         {"data-bits", OPT_INT, &a->job.data_bits, 8, 32, NULL, "N",
          "8, 16 or 32: width of the file's words (default: by its name, 16)"},
         {"seed", OPT_INT, &a->job.seed, 0, 1e15, NULL, "N", "of first weights and synthetic data (default 1)"},
-        {"bf16", OPT_FLAG, &a->bf16, 0, 0, NULL, NULL,
+        {"bf16", OPT_FLAG, &a->job.bf16, 0, 0, NULL, NULL,
          "round stored weights and activations to bfloat16, on one rank too"},
         {"balanced", OPT_FLAG, &a->balanced, 0, 0, NULL, NULL, "experts in turn instead of the router's choice"},
         {"kernels", OPT_STRING, &a->job.kernels, 0, 0, NULL, "NAME", "cpu (default) or reference"},
@@ -140,7 +140,7 @@ int cmd_check(struct world *world, int argc, char **argv)
     bool first = world->rank == 0;
     world_alone(&alone);
     struct trainer_parts parts = {&job.model,           &job.arch,  &job.plan, world, &job.data, &job.device,
-                                  (uint64_t)a.job.seed, a.balanced, a.bf16};
+                                  (uint64_t)a.job.seed, a.balanced, a.job.bf16};
     struct trainer_parts alone_parts = parts;
     alone_parts.plan = &one;
     alone_parts.world = &alone;

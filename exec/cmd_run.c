@@ -27,7 +27,7 @@ struct arguments {
     double forward_ms, backward_ms, wgrad_ms;
     int64_t steps, warmup, decay;
     double rate, min_rate, weight_decay, clip;
-    bool balanced, bf16, help;
+    bool balanced, help;
     int format, device;
 };
 
@@ -55,7 +55,7 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
         {"decay", OPT_INT, &a->decay, 0, 1e9, NULL, "N", "steps of cosine decay (default 0: constant)"},
         {"weight-decay", OPT_DOUBLE, &a->weight_decay, 0, 10, NULL, "X", "of matrices (default 0.1)"},
         {"clip", OPT_DOUBLE, &a->clip, 0, 1e9, NULL, "X", "largest global gradient norm, 0 = any (default 1)"},
-        {"bf16", OPT_FLAG, &a->bf16, 0, 0, NULL, NULL,
+        {"bf16", OPT_FLAG, &a->job.bf16, 0, 0, NULL, NULL,
          "round stored weights and activations to bfloat16 (sums stay fp32)"},
         {"balanced", OPT_FLAG, &a->balanced, 0, 0, NULL, NULL, "experts in turn instead of the router's choice"},
         {"kernels", OPT_STRING, &a->job.kernels, 0, 0, NULL, "NAME", "cpu (default) or reference"},
@@ -278,7 +278,7 @@ static int run(const struct arguments *a, struct job *job, struct world *world)
     struct pacing pacing = {0};
     struct err err = {0};
     struct trainer_parts parts = {&job->model,           &job->arch,  &job->plan, world, &job->data, &job->device,
-                                  (uint64_t)a->job.seed, a->balanced, a->bf16};
+                                  (uint64_t)a->job.seed, a->balanced, a->job.bf16};
     if (trainer_init(&t, &parts, &err) < 0 || (a->device == DEVICE_PACED && price(&pacing, a, &t, &err) < 0)) {
         exec_print(world, "run", "", &err);
         return EXIT_INPUT;

@@ -29,6 +29,7 @@ struct job {
 struct job_options {
     const char *model, *plan, *data, *kernels; /* paths; "cpu" or "reference" */
     int64_t seed, threads, data_bits;
+    bool bf16;
 };
 /* On failure returns the exit code and has said why (rank 0 speaks for all: every rank reads the same files); builds
  * the world's groups. */

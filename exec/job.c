@@ -27,6 +27,10 @@ static int load(struct job *job, const struct job_options *options, const struct
     struct err rules = {0}; /* warnings of launchers are not ours */
     if (plan_check(&job->plan, &job->model, NULL, &rules, err) < 0 || arch_check(&job->model, &job->plan, err) < 0)
         return -1;
+    if (job->plan.precision != PRECISION_FP32 && !options->bf16)
+        err_add(
+            warn,
+            "the plan's precision is not fp32, the arithmetic of this device is; --bf16 emulates the rounding of bf16");
     if (plan_world(&job->plan) != world->size)
         return err_add(err, "the plan is for %lld ranks, %d were started; start it with: mpirun -np %lld planexec ...",
                        (long long)plan_world(&job->plan), world->size, (long long)plan_world(&job->plan));
