@@ -260,7 +260,7 @@ static double improve(struct calibration *c, const double *matrix, const double 
 
 int calibrate_fit(struct calibration *c, struct arena *arena, struct err *err)
 {
-    enum { ITERATIONS_MAX = 40 };
+    enum { ITERATIONS_MAX = 80 };
     size_t n = (size_t)c->n, rows = (size_t)c->validation->table.n;
     struct arena_mark mark = arena_mark(arena);
     double **jacobian = arena_array(arena, n, sizeof *jacobian), *at = arena_array(arena, rows, sizeof *at);
@@ -269,7 +269,7 @@ int calibrate_fit(struct calibration *c, struct arena *arena, struct err *err)
         jacobian[p] = arena_array(arena, rows, sizeof **jacobian);
     calibrate_apply(c, false);
     double cost = cost_of(c), before = (double)INFINITY;
-    for (c->iterations = 0; c->iterations < ITERATIONS_MAX && cost < before * (1 - 1e-4); c->iterations++) {
+    for (c->iterations = 0; c->iterations < ITERATIONS_MAX && cost < before * (1 - 2e-6); c->iterations++) {
         before = cost;
         for (size_t i = 0; i < rows; i++)
             at[i] = c->weight[i] > 0 ? residual(c, (int)i) : 0;

@@ -59,12 +59,23 @@ struct shard_times {
     double gather_s, scatter_s;
 };
 
+/* With several copies of the shards (hybrid sharding): what is reduced inside a copy is summed over the copies shard by
+ * shard; gathering stays inside. */
+static double copies_collective(const struct cluster *cluster, const struct span *inside, const struct span *copies, enum collective_op op, double bytes)
+{
+    if (copies->ranks <= 1)
+        return collective_s(cluster, inside, op, bytes);
+    double between = collective_s(cluster, copies, COLLECTIVE_ALL_REDUCE, bytes / (double)inside->ranks);
+    double gather = collective_s(cluster, inside, COLLECTIVE_ALL_GATHER, bytes), scatter = collective_s(cluster, inside, COLLECTIVE_REDUCE_SCATTER, bytes);
+    return op == COLLECTIVE_ALL_GATHER ? gather : scatter + between + (op == COLLECTIVE_ALL_REDUCE ? gather : 0);
+}
+
 static double group_collective(const struct stages *s, enum collective_op op, double dense_bytes, double expert_bytes)
 {
     const struct cluster *cluster = s->question->cluster;
-    double t = collective_s(cluster, &s->places->dp, op, dense_bytes);
+    double t = copies_collective(cluster, &s->places->dp, &s->places->dp_copies, op, dense_bytes);
     if (expert_bytes > 0)
-        t += collective_s(cluster, &s->places->expert_dp, op, expert_bytes);
+        t += copies_collective(cluster, &s->places->expert_dp, &s->places->expert_dp_copies, op, expert_bytes);
     return t / s->prices->stack->collective_speed;
 }
 
@@ -187,11 +198,35 @@ static bool same_kinds(const struct stages *s, int first_a, int first_b, int lay
     return true;
 }
 
-static void group_span(const struct question *question, const struct plan *plan, enum plan_group which, struct span *ret)
+/* A group cut into `copies` parts of neighbouring ranks: one part, and the ranks at the same place in all of them. */
+static void split_span(const struct question *question, const struct plan *plan, enum plan_group which, int64_t copies, struct span *ret_part,
+                       struct span *ret_copies)
 {
-    struct rank_group group;
+    struct rank_group group, part = {0}, same = {0};
+    int64_t ranks = 1, left;
     plan_rank_group(plan, which, &group);
-    cluster_span(question->cluster, &group, plan_world(plan), ret);
+    for (int i = 0; i < group.n_dims; i++)
+        ranks *= group.dim[i].size;
+    *ret_copies = (struct span){.ranks = 1};
+    left = ranks % copies == 0 ? ranks / copies : ranks;
+    if (left == ranks) {
+        cluster_span(question->cluster, &group, plan_world(plan), ret_part);
+        return;
+    }
+    for (int i = 0; i < group.n_dims; i++) { /* fastest first: a part takes what it needs of each */
+        int64_t size = group.dim[i].size, take = left >= size && left % size == 0 ? size : size % left == 0 ? left : 1;
+        left /= take;
+        if (take > 1) {
+            part.dim[part.n_dims].size = take;
+            part.dim[part.n_dims++].stride = group.dim[i].stride;
+        }
+        if (size / take > 1) {
+            same.dim[same.n_dims].size = size / take;
+            same.dim[same.n_dims++].stride = group.dim[i].stride * take;
+        }
+    }
+    cluster_span(question->cluster, &part, plan_world(plan), ret_part);
+    cluster_span(question->cluster, &same, plan_world(plan), ret_copies);
 }
 
 static int count_communicators(const struct plan *plan)
@@ -209,9 +244,10 @@ static int count_communicators(const struct plan *plan)
 
 void stages_place(const struct question *question, const struct plan *plan, struct stage_places *ret)
 {
+    int64_t copies = plan->dp_shard > 0 ? (int64_t)plan->dp * plan->cp / plan->dp_shard : 1;
     *ret = (struct stage_places){.communicators = count_communicators(plan)};
-    group_span(question, plan, GROUP_DP_CP, &ret->dp);
-    group_span(question, plan, GROUP_EXPERT_DP, &ret->expert_dp);
+    split_span(question, plan, GROUP_DP_CP, copies, &ret->dp, &ret->dp_copies);
+    split_span(question, plan, GROUP_EXPERT_DP, copies, &ret->expert_dp, &ret->expert_dp_copies);
     if (plan->pp == 1)
         return;
     struct span hop;
@@ -317,6 +353,15 @@ static double once_per_step(double t, bool overlap, double cover, double buckets
     return fmax(t / fmax(1, buckets), beside_cover(t, cover, slowdown));
 }
 
+/* Optimizer on the host: gradients down and weights up over PCIe, and 28 bytes per parameter through a host's memory that
+ * the accelerators of its node share (CPUAdam on 8 B200: 8 G parameters in 1.7 s, ml-engineering 2026-08). */
+static double offloaded_s(const struct stages *s, double params)
+{
+    static const double pcie_bytes_per_s = 25e9, host_bytes_per_s = 150e9;
+    double per_node = fmin(s->question->cluster->group[0].accelerators_per_node, (double)plan_world(s->plan));
+    return params * (6 / pcie_bytes_per_s + 28 * per_node / host_bytes_per_s);
+}
+
 struct rank_step stages_rank_step(const struct stages *s, int rank, const struct stage_price *sum)
 {
     const struct plan *plan = s->plan;
@@ -347,7 +392,7 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
     }
     double shard = plan->zero >= 1 ? dense / s->dp_ways + expert / s->expert_dp_ways : dense + expert;
     double moved = shard * (30 + 4) + (dense + expert) * gradient / (plan->zero >= 2 ? s->dp_ways : 1);
-    step.optimizer_s = kernel_pointwise_s(a, moved) + (plan->pp > 1 ? 50e-6 : 0);
+    step.optimizer_s = kernel_pointwise_s(a, moved * (1 - plan->optimizer_offload)) + offloaded_s(s, shard * plan->optimizer_offload) + (plan->pp > 1 ? 50e-6 : 0);
     return step;
 }
 

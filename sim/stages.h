@@ -38,7 +38,8 @@ struct rank_step {
 /* Where a plan's data-parallel groups and pipeline neighbours lie; depends on the
  * sizes tp..etp, the rank order and the micro-batch alone. */
 struct stage_places {
-    struct span dp, expert_dp;
+    struct span dp, expert_dp;             /* that share one copy of what zero shards */
+    struct span dp_copies, expert_dp_copies; /* holders of the same shard (dp_shard); ranks 1 = there is one copy */
     double p2p_s, p2p_bytes; /* one message between neighbouring stages */
     int communicators;
 };
