@@ -327,7 +327,7 @@ static int price_leaders(struct search *s, struct search_result *ret, struct err
         bool full = ret->n == room && !search_weighs_memory(s->options);
         if (full && choice->time_s * (1 - estimate_margin) > ret->plans[ret->n - 1].step_time_s)
             break;
-        double give_up_s = full ? ret->plans[ret->n - 1].step_time_s : INFINITY;
+        double give_up_s = full ? ret->plans[ret->n - 1].step_time_s : (double)INFINITY;
         int priced = reprice(s, choice, give_up_s, &arena, p, failed.count == 0 ? &failed : NULL);
         ret->repriced++;
         if (priced == 0 && p->fits)
