@@ -61,7 +61,7 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
         {"kernels", OPT_STRING, &a->job.kernels, 0, 0, NULL, "NAME", "cpu (default) or reference"},
         {"threads", OPT_INT, &a->job.threads, 1, 1024, NULL, "N", "per rank (default 1)"},
         {"max-memory", OPT_STRING, &a->memory, 0, 0, NULL, "SIZE",
-         "most that a rank's buffers may take, such as 2GiB (default: any)"},
+         "most that a rank's buffers may take, such as 2GiB (default: its share of the host)"},
         {"trace", OPT_STRING, &a->trace, 0, 0, NULL, "FILE", "Chrome/Perfetto trace of the last step"},
         {"checkpoint", OPT_STRING, &a->checkpoint, 0, 0, NULL, "DIR", "write a checkpoint there after the last step"},
         {"checkpoint-every", OPT_INT, &a->checkpoint_every, 1, 1e9, NULL, "N", "and after every N steps"},
@@ -335,7 +335,8 @@ int cmd_run(struct world *world, int argc, char **argv)
         return EXIT_USAGE;
     }
     int code = job_load(&job, &a.job, "run", world);
-    job.device.bytes_limit = (int64_t)limit;
+    if (a.memory)
+        job.device.bytes_limit = (int64_t)limit;
     if (code == EXIT_ANSWERED)
         code = run(&a, &job, world);
     job_release(&job);

@@ -297,7 +297,8 @@ void comm_free(struct comm *comm)
     free(comm);
 }
 
-int comm_start(int *argc, char ***argv, int *ret_rank, int *ret_size, int *ret_local_rank, struct err *err)
+int comm_start(int *argc, char ***argv, int *ret_rank, int *ret_size, int *ret_local_rank, int *ret_local_size,
+               struct err *err)
 {
     if (MPI_Init(argc, argv) != MPI_SUCCESS)
         return err_add(err, "MPI does not start");
@@ -308,6 +309,7 @@ int comm_start(int *argc, char ***argv, int *ret_rank, int *ret_size, int *ret_l
         MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, *ret_rank, MPI_INFO_NULL, &node) != MPI_SUCCESS)
         return err_add(err, "MPI does not say who is there");
     MPI_Comm_rank(node, ret_local_rank);
+    MPI_Comm_size(node, ret_local_size);
     MPI_Comm_free(&node);
     return 0;
 }

@@ -27,10 +27,13 @@ struct device {
     void (*fail)(void *context, const char *sentence);
     void *fail_context;
     int64_t bytes_now, bytes_peak;
-    int64_t bytes_limit; /* more is refused as if there were no room; 0 = what the machine has */
+    int64_t bytes_limit; /* more is refused as if there were no room */
 };
 
 void device_cpu_init(struct device *device, const struct kernels *kernels);
+/* What one of this host's `ranks` may take: an equal share of its memory, less a tenth for everything else. A model that
+ * is too large then ends with one sentence, not with a machine that swaps. */
+int64_t device_cpu_share_bytes(int ranks);
 
 float *device_floats(struct device *device, int64_t n); /* zeroed */
 int *device_ints(struct device *device, int64_t n);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -51,6 +52,7 @@ void device_cpu_init(struct device *device, const struct kernels *kernels)
     mallopt(M_TOP_PAD, 64 << 20);
 #endif
     *device = (struct device){
+        .bytes_limit = INT64_MAX,
         .name = "cpu",
         .kernels = kernels,
         .allocate = cpu_allocate,
@@ -63,15 +65,21 @@ void device_cpu_init(struct device *device, const struct kernels *kernels)
     };
 }
 
+int64_t device_cpu_share_bytes(int ranks)
+{
+    int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page_bytes > 0 ? pages * page_bytes / 10 * 9 / ranks : INT64_MAX;
+}
+
 static void *counted(struct device *device, int64_t n)
 {
     size_t bytes = (size_t)n * 4;
-    bool fits = device->bytes_limit == 0 || device->bytes_now + (int64_t)bytes <= device->bytes_limit;
+    bool fits = device->bytes_now + (int64_t)bytes <= device->bytes_limit;
     void *memory = fits ? device->allocate(device, bytes) : NULL;
     if (!memory) {
         char sentence[160];
-        snprintf(sentence, sizeof sentence, "no room for %lld bytes on device %s, which holds %lld", (long long)bytes,
-                 device->name, (long long)device->bytes_now);
+        snprintf(sentence, sizeof sentence, "no room for %lld bytes on device %s, which holds %lld of %lld",
+                 (long long)bytes, device->name, (long long)device->bytes_now, (long long)device->bytes_limit);
         if (device->fail)
             device->fail(device->fail_context, sentence);
         abort();

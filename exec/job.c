@@ -55,6 +55,7 @@ int job_load(struct job *ret, const struct job_options *options, const char *com
         return EXIT_INPUT;
     kernels_cpu_threads((int)options->threads);
     device_cpu_init(&ret->device, reference ? &kernels_ref : &kernels_cpu);
+    ret->device.bytes_limit = device_cpu_share_bytes(world->local_size);
     ret->device.fail = fail;
     ret->device.fail_context = world;
     world_build(world, &ret->plan, &ret->model);

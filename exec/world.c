@@ -109,7 +109,7 @@ void world_release(struct world *world)
 int world_start(struct world *world, int *argc, char ***argv, struct err *err)
 {
     *world = (struct world){0};
-    return comm_start(argc, argv, &world->rank, &world->size, &world->local_rank, err);
+    return comm_start(argc, argv, &world->rank, &world->size, &world->local_rank, &world->local_size, err);
 }
 
 void world_stop(void)
