@@ -60,6 +60,17 @@ static void sharded_states(const struct plan *plan, double params, double ways, 
         bytes[MEMORY_GRADIENTS] += 4 * params;
 }
 
+/* Whole gradients beside the most that a layer's backward needs. Those of experts come after it, when its own buffers,
+ * and at zero 3 the weights, are gone. */
+static double counted_gradients(const struct rank_load *load, double largest, double params, bool gathered)
+{
+    if (load->splits_w)
+        return 4 * params;
+    if (load->expert_params > 0)
+        return gathered ? 0 : fmax(0, largest - load->working_bytes);
+    return largest;
+}
+
 double memory_rank(const struct plan *plan, const struct stack *stack, const struct accelerator *accelerator, const struct rank_load *load,
                    double *bytes)
 {
@@ -73,14 +84,17 @@ double memory_rank(const struct plan *plan, const struct stack *stack, const str
         replicated_states(plan, stack, dense, load->dp_ways, bytes);
         replicated_states(plan, stack, expert, load->expert_dp_ways, bytes);
     }
-    if (plan->zero >= 3) /* two gathered layers and one layer's gradients, and the gathered embedding or head */
+    double largest = load->largest_layer_params * 4;
+    if (stack->counted_buffers)
+        bytes[MEMORY_TEMPORARY] += plan->zero < 2 ? 0 : (plan->zero >= 3 ? largest : 0) + counted_gradients(load, largest, dense + expert, plan->zero >= 3);
+    else if (plan->zero >= 3) /* two gathered layers and one layer's gradients, and the gathered embedding or head */
         bytes[MEMORY_TEMPORARY] += load->largest_layer_params * (2 * memory_weight_bytes(plan) + 4) + load->edge_params * memory_weight_bytes(plan);
     if (stack->wgrad_stand_in)
         bytes[MEMORY_TEMPORARY] += load->shape_params * memory_weight_bytes(plan);
     bytes[MEMORY_ACTIVATIONS] = load->kept_bytes;
     /* Megatron-LM: the logits are gone when the last layer's backward needs its temporaries; where the training loop holds
      * them, or the allocator does, both count. */
-    bool held = stack->gathered_logits || stack->sharded_per_layer;
+    bool held = stack->gathered_logits || stack->sharded_per_layer || stack->counted_buffers;
     bytes[MEMORY_LOGITS] = load->logits * logit_bytes(plan, stack) * (stack->gathered_logits ? plan->tp : 1);
     bytes[MEMORY_TEMPORARY] += (held ? load->working_bytes : fmax(0, load->working_bytes - bytes[MEMORY_LOGITS])) + load->p2p_bytes + stack->workspace_bytes + accelerator->gemm_workspace_bytes;
     double updated = plan->zero >= 1 ? dense / load->dp_ways + expert / load->expert_dp_ways : dense + expert;

@@ -11,7 +11,13 @@
  * where something holds the logits; beside them the GEMM library's workspaces, 16-bit
  * stand-ins of fused weight gradients, messages between stages. Against the allocator's
  * own counter: SimuMax's 31 runs on B200 0.5 %, 483 of Megatron-LM's tests 1.2 %
- * (medians). Left out: routing that is not balanced, offloaded activations. */
+ * (medians). Left out: routing that is not balanced, offloaded activations.
+ *
+ * counted_buffers (planexec): the executor frees a buffer with its last use, and what it holds is counted. From F to
+ * B: kept activations, and of every micro-batch in flight its logits, worked on in place. In B one layer: dy, dh, the
+ * norm's and the layer's input gradients, and those of qkv and of gate and up, kept for the weights' gradients; or the
+ * head's two. zero 2, 3: one layer's whole gradient (experts': once B is through the layer; split B and W: all gradients),
+ * at 3 its gathered weights. */
 #ifndef COST_MEMORY_H
 #define COST_MEMORY_H
 
@@ -36,6 +42,7 @@ struct rank_load {
     double logits;                      /* elements of the logits on this rank, 0 = no head */
     double p2p_bytes;                   /* send and receive buffers between stages */
     int communicators;
+    bool splits_w; /* the schedule has B and W apart */
     double copies; /* parameter copies: 1, DualPipe 2 */
 };
 

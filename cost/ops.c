@@ -237,6 +237,22 @@ void ops_norm(struct builder *b, const char *name, double width)
     builder_pointwise(b, name, 2 * bytes, 3 * bytes, passes);
 }
 
+/* planexec's backward of a layer at the input gradient of its norm1 (exec/layer.c). Kept for W: the gradient of gate and
+ * up, those of the outputs of `down` and `out` (gathered, with sequence parallelism), of qkv. */
+static void count_buffers(struct builder *b, int kind)
+{
+    const struct model *m = b->context->model;
+    const struct plan *plan = b->context->plan;
+    double hidden = (double)m->hidden, all = b->tokens * hidden * b->bytes, mine = b->tokens_rank * hidden * b->bytes;
+    double heads = (double)m->heads / plan->tp, kv_heads = fmax(1, (double)m->kv_heads / plan->tp);
+    double qkv = b->tokens * (heads + 2 * kv_heads) * (double)m->head_dim * b->bytes;
+    double ffn = (double)(m->kinds[kind].moe ? m->kinds[kind].shared_ffn : m->kinds[kind].ffn);
+    double gates = b->tokens * (m->gated ? 2 : 1) * ffn / plan->tp * b->bytes, gathered = plan->sequence_parallel ? 2 * all : 0;
+    double last = fmax(plan->sequence_parallel ? all + mine : 0, 2 * mine);
+    b->price->working_bytes = fmax(b->price->working_bytes, gates + qkv + gathered + 2 * mine + last);
+    builder_keep(b, 16 * b->tokens_rank, 16 * b->tokens_rank); /* two norms' means and deviations */
+}
+
 void ops_price_layer(const struct ops_context *context, int kind, struct layer_price *ret)
 {
     struct builder b;
@@ -261,6 +277,8 @@ void ops_price_layer(const struct ops_context *context, int kind, struct layer_p
         ops_mlp(&b, (double)model->kinds[kind].ffn, MODULE_MLP);
     builder_pointwise(&b, "residual", 3 * stored, 2 * stored, 1);
     builder_finish(&b);
+    if (context->stack->counted_buffers)
+        count_buffers(&b, kind);
     if (context->stack->sharded_per_layer) /* per-op activation checkpointing keeps the layer's input */
         ret->kept_selective_bytes -= (model->norms_per_layer - 1) * stored;
 }
@@ -309,6 +327,10 @@ void ops_price_head(const struct ops_context *context, struct layer_price *ret)
     cross_entropy(&b, vocab);
     builder_finish(&b);
     ret->kept_bytes = 2 * b.tokens_rank * hidden * b.bytes;
+    if (context->stack->counted_buffers) { /* + logits with maximum and sum, the norm's statistics; gradients of its output and input */
+        ret->kept_bytes += b.tokens * (vocab + 2) * 4 + 8 * b.tokens_rank;
+        ret->working_bytes = (b.tokens_rank + b.tokens) * hidden * b.bytes;
+    }
     ret->kept_selective_bytes = ret->kept_full_bytes = ret->kept_bytes;
 }
 

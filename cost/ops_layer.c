@@ -138,7 +138,7 @@ static void attention_core(struct builder *b, const struct widths *w, int kind)
     }
     context_parallel(b, w, forward, backward);
     double copy = b->input_bytes < b->bytes ? b->tokens * w->out * b->input_bytes : 0; /* beside the one that flash needs */
-    if (plan->micro_batch > 1 && !b->context->stack->sharded_per_layer) /* flash has the batch outside, Megatron's linears the sequence */
+    if (plan->micro_batch > 1 && !b->context->stack->sharded_per_layer && !b->context->stack->counted_buffers) /* flash has the batch outside, Megatron's linears the sequence */
         copy = t * w->out;
     builder_keep(b, t * w->out + lse + copy, t * w->out + lse + copy);
 }
@@ -323,6 +323,9 @@ void ops_moe(struct builder *b, int kind)
     double kept = pairs * etp * (gates * inner * b->bytes + hidden * b->input_bytes) + tokens * (double)m->experts * 4;
     if (!m->gated) /* fused gated activations take the routing probability along; others keep their output before it too */
         output += pairs * etp * inner * b->bytes;
+    double share = plan->tp > 1 && !plan->sequence_parallel ? tokens * row : 0; /* this rank's rows, cut out */
+    if (c->stack->counted_buffers) /* outputs as they came home; per choice: its number, weight, token, weight and number as sent, place */
+        kept += pairs * etp * (row + 4 * 4) + pairs * 2 * 4 + share;
     double cheap = kept - pairs * etp * gates * inner * (b->bytes - gate_bytes(b));
     if (builder_repeats(b, MODULE_MOE)) {
         builder_keep(b, kept + output, 0);
@@ -330,5 +333,8 @@ void ops_moe(struct builder *b, int kind)
     } else {
         builder_keep(b, kept + output, builder_repeats(b, MODULE_MOE_ACT) ? cheap : kept + output);
     }
-    b->price->working_bytes = fmax(b->price->working_bytes, pairs * etp * gates * inner * b->bytes + 2 * pairs * row);
+    double working = pairs * etp * gates * inner * b->bytes + 2 * pairs * row;
+    if (c->stack->counted_buffers) /* dy and dx; the experts' gradients of output and input, of the activation's output and input */
+        working = b->tokens_rank * row + share + tokens * row + pairs * etp * (2 * row + (gates + 1) * inner * b->bytes);
+    b->price->working_bytes = fmax(b->price->working_bytes, working);
 }

@@ -169,6 +169,7 @@ struct stack {
     double score_kept_bytes;     /* per attention score of an unfused softmax without dropout: its output in 16 bit 2, fp32 copies more */
     double optimizer_temporary_bytes; /* per updated parameter, of an unfused optimizer: fp32 gradients, intermediate results */
     double norm_kept_bytes;      /* per element, of an unfused norm beside its 16-bit input and output */
+    bool counted_buffers;        /* planexec: memory is the sum of the executor's own buffers (memory.h) */
     double workspace_bytes;      /* the framework's own, from its allocator: masks, random states, buffers */
     enum provenance provenance;
 };

@@ -185,6 +185,7 @@ static const struct profile_field stack_fields[] = {
     NUMBER("optimizer_temporary_bytes", ONE, S(optimizer_temporary_bytes), 0, 32, 0, +1, "per updated parameter, during the optimizer's step"),
     NUMBER("workspace_bytes", BYTES, S(workspace_bytes), 0, 1e11, 0, +1, "masks, random states, buffers of the framework"),
     NUMBER("norm_kept_bytes", ONE, S(norm_kept_bytes), 0, 32, 0, +1, "per element, kept by an unfused norm beside input and output"),
+    SWITCH("counted_buffers", S(counted_buffers), 0, 0, "planexec: activations and temporaries are its executor's own buffers"),
     LAST,
 };
 #undef S

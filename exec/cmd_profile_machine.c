@@ -153,7 +153,7 @@ static void put_stack(struct sink *sink, double pointwise)
         {"collective_speed", "1", 1},     {"overlap_slowdown", "1", 1},   {"main_grad_bytes", "1", 4},
         {"fragmentation", "1", 0},        {"communicator_bytes", "B", 0}, {"fused_cross_entropy", "1", 1},
         {"cross_entropy_copies", "1", 1}, {"norm_passes", "1", 1},        {"permute", "1", 1},
-        {"workspace_bytes", "B", 0},
+        {"workspace_bytes", "B", 0},      {"counted_buffers", "1", 1},
     };
     put(sink, SECTION_STACK, "planexec", "", "pointwise", pointwise, NULL, "1");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

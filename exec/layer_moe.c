@@ -200,7 +200,6 @@ static struct tensor *travel(struct executor *ex, const struct moe_saved *s, str
 {
     int ranks = group_size(ex), columns = x->columns;
     int64_t *out = host_array(ranks, sizeof *out), *in = host_array(ranks, sizeof *in);
-    struct tensor *arrived = tensor_new(ex->device, home ? s->n_sent : s->n_received, columns);
     for (int r = 0; r < ranks; r++) {
         out[r] = (home ? s->received_counts[r] : s->sent_counts[r]) * columns;
         in[r] = (home ? s->sent_counts[r] : s->received_counts[r]) * columns;
@@ -211,6 +210,7 @@ static struct tensor *travel(struct executor *ex, const struct moe_saved *s, str
         tensor_drop(&x);
         x = ordered;
     }
+    struct tensor *arrived = tensor_new(ex->device, home ? s->n_sent : s->n_received, columns);
     comm_all_to_all(ex->world->comm[WORLD_EP], out, x->data, in, arrived->data);
     tensor_drop(&x);
     free(out);

@@ -330,12 +330,29 @@ static void finish_unit(struct pipeline_run *run, struct unit *unit)
         unit_reduce_start(params, unit);
 }
 
-static void weights(struct pipeline_run *run, const struct module *module, struct micro *micro)
+/* Units but a tied table's: gradients of layer `place` (of the head: place = n_layers) have all been added. */
+static int first_unit_of(const struct module *module, int place)
+{
+    struct unit *unit = place < module->n_layers ? module->layer[place].dense : module->head.norm.unit;
+    int first = 0;
+    while (first < module->n_units && module->unit[first] != unit)
+        first++;
+    return first;
+}
+
+/* Runs what is left for later; the units [first, end) of the module are then done with this micro-batch. */
+static void weights_of(struct pipeline_run *run, const struct module *module, struct micro *micro, int first, int end)
+{
+    wgrad_run(run->ex, &micro->later);
+    for (int i = first; i < end; i++)
+        finish_unit(run, module->unit[i]);
+}
+
+/* Units before `end` have gradients to come. */
+static void weights(struct pipeline_run *run, const struct module *module, struct micro *micro, int end)
 {
     struct executor *ex = run->ex;
-    wgrad_run(ex, &micro->later);
-    for (int i = 0; i < module->n_units; i++)
-        finish_unit(run, module->unit[i]);
+    weights_of(run, module, micro, 0, end);
     device_free(ex->device, micro->token, ex->tokens);
     device_free(ex->device, micro->target, ex->tokens);
     micro->token = micro->target = NULL;
@@ -347,10 +364,13 @@ static void backward(struct pipeline_run *run, const struct module *module, stru
 {
     struct executor *ex = run->ex;
     struct tensor *dy = module->last ? head_backward(ex, &module->head, &micro->head, &micro->later) : micro->din;
+    int end = module->n_units;
     micro->din = NULL;
     for (int i = module->n_layers - 1; i >= 0; i--) {
+        int first = first_unit_of(module, i + 1);
         if (fused)
-            wgrad_run(ex, &micro->later);
+            weights_of(run, module, micro, first, end);
+        end = fused && first < end ? first : end;
         struct tensor *dx = layer_backward(ex, &module->layer[i], &micro->layer[i], dy, &micro->later);
         tensor_drop(&dy);
         dy = dx;
@@ -360,7 +380,7 @@ static void backward(struct pipeline_run *run, const struct module *module, stru
     if (module->first)
         embedding_backward(ex, &module->embedding, micro->token, dy, &micro->later);
     if (fused)
-        weights(run, module, micro);
+        weights(run, module, micro, end);
     if (module->first)
         tensor_drop(&dy);
     else
@@ -386,7 +406,7 @@ static void run_half(struct pipeline_run *run, enum op_kind kind, int direction,
         backward(run, module, micro, micro_batch, true);
         break;
     case OP_W:
-        weights(run, module, micro);
+        weights(run, module, micro, module->n_units);
         break;
     default:
         break;

@@ -9,13 +9,13 @@
 #include "sim/schedule.h"
 
 struct durations {
-    int64_t *forward, *backward, *wgrad, *p2p, *zero, *bytes, *forward_comm, *backward_comm;
+    int64_t *forward, *backward, *wgrad, *p2p, *zero, *bytes, *b_bytes, *forward_comm, *backward_comm;
 };
 
 static void fill_durations(const struct stages *s, struct arena *arena, struct durations *d)
 {
     size_t n = (size_t)s->n + 1;
-    int64_t **arrays[] = {&d->forward, &d->backward, &d->wgrad, &d->p2p, &d->zero, &d->bytes, &d->forward_comm, &d->backward_comm};
+    int64_t **arrays[] = {&d->forward, &d->backward, &d->wgrad, &d->p2p, &d->zero, &d->bytes, &d->b_bytes, &d->forward_comm, &d->backward_comm};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         *arrays[i] = arena_array(arena, n, sizeof(int64_t));
     for (int i = 0; i < s->n; i++) {
@@ -23,6 +23,7 @@ static void fill_durations(const struct stages *s, struct arena *arena, struct d
         d->backward[i] = engine_ps(s->stage[i].backward_s);
         d->wgrad[i] = engine_ps(s->stage[i].wgrad_s);
         d->bytes[i] = (int64_t)llround(s->stage[i].kept_bytes);
+        d->b_bytes[i] = (int64_t)llround(s->stage[i].b_bytes);
         d->p2p[i] = engine_ps(s->places->p2p_s);
         d->forward_comm[i] = engine_ps(s->stage[i].forward_ep_s);
         d->backward_comm[i] = engine_ps(s->stage[i].backward_ep_s);
@@ -42,7 +43,7 @@ static struct engine_costs costs_of(const struct stages *s, const struct duratio
     return (struct engine_costs){.forward_ps = d->forward, .backward_ps = d->backward, .wgrad_ps = d->wgrad,
                                  .p2p_ps = messages ? d->p2p : d->zero, .blocking_sends = messages && !s->plan->overlap.p2p,
                                  .slot = SLOT_COMM, .forward_comm_ps = d->forward_comm, .backward_comm_ps = d->backward_comm,
-                                 .act_bytes = d->bytes};
+                                 .act_bytes = d->bytes, .act_b_bytes = d->b_bytes};
 }
 
 struct run {

@@ -15,6 +15,7 @@
 
 #include "cost/collective.h"
 #include "cost/kernel.h"
+#include "sim/schedule.h"
 
 const struct stack *question_stack(const struct question *question, const char *name)
 {
@@ -169,6 +170,12 @@ static void fill_stage(const struct stages *s, int index, int first_layer, int l
     double part = spread ? 1.0 / plan->pp : 1;
     if (spread ? index < plan->pp : index == 0)
         add_edge(s, stage, &prices->embedding, part, ops_shard_embedding(model, plan));
+    if (prices->stack->counted_buffers && index == s->n - 1) {
+        /* The head's buffers are gone when the layers' are there; apart from W, B frees its input alone: as large as a message. */
+        bool splits = plan->pp > 1 && schedule_of(plan->schedule)->splits_w;
+        stage->b_bytes = splits ? s->places->p2p_bytes : 0;
+        stage->working_bytes = fmax(0, stage->working_bytes - (splits ? stage->b_bytes : prices->head.kept_bytes));
+    }
     if (spread ? index < plan->pp : index == s->n - 1)
         add_edge(s, stage, &prices->head, part, model->tied && s->n == 1 ? (double)model->hidden : ops_shard_head(model, plan));
     if (index == s->n - 1) {
@@ -411,7 +418,8 @@ double stages_rank_memory(const struct stages *s, int rank, const struct stage_p
                              .expert_dp_ways = s->expert_dp_ways, .kept_bytes = kept_bytes, .working_bytes = sum->working_bytes,
                              .p2p_bytes = plan->pp > 1 ? 2 * s->places->p2p_bytes : 0, .communicators = s->places->communicators, .copies = 1};
     bool spread = plan->vocab_parallel != VOCAB_EDGES && plan->pp > 1;
-    if (has_head || spread)
+    load.splits_w = plan->pp > 1 && schedule_of(plan->schedule)->splits_w;
+    if ((has_head || spread) && !s->prices->stack->counted_buffers) /* else among the activations */
         load.logits = (spread ? 1.0 / plan->pp : 1) * (double)plan->micro_batch * (double)plan->seq_len / plan->cp * ops_vocab_per_rank(model, plan) * (1 + (double)model->mtp_modules);
     return memory_rank(plan, s->prices->stack, &s->question->cluster->accelerator, &load, ret_bytes);
 }

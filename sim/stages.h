@@ -25,6 +25,7 @@ struct stage_price {
     double part_s[TIME_PARTS];             /* compute, recompute, tp, cp, ep, dp (per-layer sharding) of the three */
     double forward_ep_s, backward_ep_s;    /* expert all-to-all inside forward_s and backward_s */
     double kept_bytes, working_bytes;
+    double b_bytes; /* of kept_bytes, freed by a B that is apart from W */
     double dense_params, expert_params, largest_layer_params, shape_params, edge_params; /* this rank's shard, before ZeRO */
     int layers;
     bool same; /* as the stage before it */
