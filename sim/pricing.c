@@ -123,7 +123,7 @@ static int parse_stage_costs(const char *path, char *text, struct pricing *prici
         line = next;
     }
     pricing->n_stage_costs = n;
-    pricing->stage_cost_file = path;
+    pricing->stage_cost_file = arena_strdup(arena, path);
     return n > 0 ? 0 : err_add(err, "stage costs '%s': no stages in it", path);
 }
 
