@@ -123,7 +123,6 @@ static int parse_stage_costs(const char *path, char *text, struct pricing *prici
         line = next;
     }
     pricing->n_stage_costs = n;
-    pricing->stage_cost_file = arena_strdup(arena, path);
     return n > 0 ? 0 : err_add(err, "stage costs '%s': no stages in it", path);
 }
 
@@ -133,6 +132,7 @@ int pricing_load_stage_costs(const char *path, struct arena *arena, struct prici
     size_t length;
     if (file_read(path, FILE_MAX_BYTES, &text, &length, err) < 0)
         return -1;
+    pricing->stage_cost_file = arena_strdup(arena, path);
     for (int k = 0; k < 3; k++)
         pricing->stage_cost[k] = arena_array(arena, PROGRAM_STAGES_MAX, sizeof(double));
     int result = parse_stage_costs(path, text, pricing, err);
