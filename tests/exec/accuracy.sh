@@ -2,11 +2,8 @@
 # Predicted against measured on this machine: profiles it, then runs plans of 1 and 2 ranks and prints a table. For a quiet
 # machine, by hand: tests/exec/accuracy.sh BUILD_DIRECTORY [STEPS]. Exit 1 when the median error is above 5 % or one above 12 %.
 build=$1 steps=${2:-12}
-root=$(CDPATH='' cd -P -- "$(dirname -- "$0")/../.." && pwd)
-scratch=$(mktemp -d) || exit 4
-trap 'rm -rf "$scratch"' EXIT
-export OPENBLAS_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_btl=self,vader
+. "$(dirname "$0")/lib.sh"
+unset OMPI_MCA_mpi_yield_when_idle # it costs time
 cat >"$scratch/dense.json" <<END
 {"model_type":"llama","hidden_size":256,"intermediate_size":704,"num_hidden_layers":6,"num_attention_heads":8,
  "num_key_value_heads":4,"vocab_size":2048,"max_position_embeddings":1024,"rms_norm_eps":1e-5,"hidden_act":"silu"}
@@ -20,17 +17,14 @@ for ranks in 1 2; do
     mpirun -np $ranks "$build/exec/planexec" profile --out "$scratch/$ranks.db" --cluster "$scratch/$ranks.json" --budget-ms 60 || exit 4
 done
 
-number() {
-    sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$scratch/out" | head -n 1
-}
-
 while read -r ranks model plan; do
     echo "{\"micro_batch\":2,\"seq_len\":256,\"precision\":\"fp32\",\"stack\":\"planexec\",
         \"overlap\":{\"dp_grad\":false,\"dp_param\":false},$plan}" >"$scratch/plan.json"
     mpirun -np "$ranks" "$build/exec/planexec" run --model "$scratch/$model.json" --plan "$scratch/plan.json" --steps "$steps" \
         --balanced --cluster "$scratch/$ranks.json" --profile "$scratch/$ranks.db" --format json >"$scratch/out" </dev/null || exit 4
-    printf '%s %s %s %s %s %s %s\n' "$(number median_step_time_s)" "$(number predicted_step_time_s)" "$(number peak_memory_bytes)" \
-        "$(number predicted_peak_memory_bytes)" "$ranks" "$model" "$plan"
+    out=$scratch/out
+    printf '%s %s %s %s %s %s %s\n' "$(number median_step_time_s "$out")" "$(number predicted_step_time_s "$out")" \
+        "$(number peak_memory_bytes "$out")" "$(number predicted_peak_memory_bytes "$out")" "$ranks" "$model" "$plan"
 done <<'END' | awk '
     { error = $2 / $1 - 1; memory = $4 / $3 - 1; size = error < 0 ? -error : error
       printf "%8.4f s predicted %8.4f (%+6.1f %%)  memory %+5.1f %%  %s %s %s\n", $1, $2, 100 * error, 100 * memory, $5, $6, $7

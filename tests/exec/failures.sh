@@ -1,11 +1,7 @@
 #!/bin/sh
 # What goes wrong ends all ranks, with one sentence and the right exit code. Usage: failures.sh PLANEXEC SOURCE_ROOT
 planexec=$1 root=$2
-command -v mpirun >/dev/null 2>&1 || exit 77
-scratch=$(mktemp -d) || exit 4
-trap 'rm -rf "$scratch"' EXIT
-export OPENBLAS_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl=self,vader ASAN_OPTIONS=detect_leaks=0
+. "$(dirname "$0")/lib.sh"
 model=$root/tests/exec/golden/llama-tiny.json
 failed=0
 

@@ -4,11 +4,7 @@
 # first 50 steps within 0.2 %, the means of the last 20 within 1.5 %, every loss within 5 % (rounding differences grow from
 # step to step; a wrong gradient shows within ten).
 planexec=$1 root=$2
-command -v mpirun >/dev/null 2>&1 || exit 77
-scratch=$(mktemp -d) || exit 4
-trap 'rm -rf "$scratch"' EXIT
-export OPENBLAS_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl=self,vader ASAN_OPTIONS=detect_leaks=0
+. "$(dirname "$0")/lib.sh"
 
 learn() { # NAME RANKS PLAN
     echo "{\"global_batch\":16,\"seq_len\":64,\"precision\":\"fp32\",$3}" >"$scratch/plan.json"

@@ -1,12 +1,7 @@
 #!/bin/sh
 # Predicted peak memory within 2 % of what planexec's allocator counts. Usage: memory.sh PLANEXEC
 planexec=$1
-command -v mpirun >/dev/null 2>&1 || exit 77
-scratch=$(mktemp -d) || exit 4
-trap 'rm -rf "$scratch"' EXIT
-export OPENBLAS_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl=self,vader
-export ASAN_OPTIONS=detect_leaks=0 # MPI's own
+. "$(dirname "$0")/lib.sh"
 cat >"$scratch/dense.json" <<END
 {"model_type":"llama","hidden_size":128,"intermediate_size":352,"num_hidden_layers":6,"num_attention_heads":8,
  "num_key_value_heads":4,"vocab_size":1024,"max_position_embeddings":1024,"rms_norm_eps":1e-5,"hidden_act":"silu"}
@@ -21,17 +16,14 @@ for ranks in 1 2; do
         >"$scratch/out" 2>&1 || { cat "$scratch/out"; exit 1; }
 done
 
-number() {
-    sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$scratch/out" | head -n 1
-}
-
 failed=0
 while read -r ranks model plan; do
     echo "{\"micro_batch\":2,\"seq_len\":256,\"precision\":\"fp32\",\"stack\":\"planexec\",$plan}" >"$scratch/plan.json"
     timeout 120 mpirun -np "$ranks" "$planexec" run --model "$scratch/$model.json" --plan "$scratch/plan.json" --steps 2 \
         --balanced --cluster "$scratch/$ranks.json" --profile "$scratch/$ranks.db" --format json >"$scratch/out" \
         2>"$scratch/errors" </dev/null || cat "$scratch/errors"
-    echo "$(number peak_memory_bytes) $(number predicted_peak_memory_bytes) $ranks $model $plan" | awk '
+    out=$scratch/out
+    echo "$(number peak_memory_bytes "$out") $(number predicted_peak_memory_bytes "$out") $ranks $model $plan" | awk '
         { error = $1 > 0 ? $2 / $1 - 1 : 1; size = error < 0 ? -error : error
           printf "%s: %d bytes, predicted %d (%+.2f %%)  %s %s %s\n", size <= 0.02 ? "ok" : "FAILED", $1, $2, 100 * error, $3, $4, $5
           exit size > 0.02 }' || failed=$((failed + 1))

@@ -2,19 +2,11 @@
 # The paced device against the simulator: 8 ranks, 32 micro-batches. Usage: paced.sh PLANEXEC PLANSIM "SCHEDULE:VP ..." [MS]
 # The makespan may be off by 2 %, the bubble fraction by 0.01. MS: length of an op; longer ones drown a busy machine's late wake-ups.
 planexec=$1 plansim=$2 schedules=$3 ms=${4:-40}
-command -v mpirun >/dev/null 2>&1 || exit 77
-scratch=$(mktemp -d) || exit 4
-trap 'rm -rf "$scratch"' EXIT
-export OPENBLAS_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl=self,vader ASAN_OPTIONS=detect_leaks=0
+. "$(dirname "$0")/lib.sh"
 cat >"$scratch/model.json" <<END
 {"model_type":"llama","hidden_size":32,"intermediate_size":64,"num_hidden_layers":16,"num_attention_heads":4,
  "num_key_value_heads":2,"vocab_size":128,"max_position_embeddings":256,"rms_norm_eps":1e-5,"hidden_act":"silu"}
 END
-
-number() { # KEY FILE: the first number after "KEY":
-    sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$2" | head -n 1
-}
 
 # The best of three tries counts: on a busy machine wake-ups come late, never early.
 try() {

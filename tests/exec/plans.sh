@@ -4,12 +4,7 @@ planexec=$1
 root=$2
 table=${3:-$root/tests/exec/plans.txt}
 word=${4:-}
-command -v mpirun >/dev/null 2>&1 || exit 77
-scratch=$(mktemp -d) || exit 4
-trap 'rm -rf "$scratch"' EXIT
-export OPENBLAS_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl=self,vader
-export ASAN_OPTIONS=detect_leaks=0 # MPI's own; tests/exec/test_autograd.c counts ours
+. "$(dirname "$0")/lib.sh"
 passed=0 failed=0
 while read -r ranks model plan; do
     case $ranks in '' | '#'*) continue ;; esac
