@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cost/base/file.h"
 #include "cost/base/names.h"
 #include "cost/base/opt.h"
 #include "cost/base/unit.h"
@@ -228,6 +229,8 @@ static int check_outputs(const struct arguments *a, struct err *err)
     int result = 0;
     if (a->out && strcmp(a->out, "-") == 0)
         result = err_add(err, "--out cannot be '-': standard output carries the table (the plan is in --format json)");
+    if (a->out && result == 0)
+        result = file_check_folder(a->out, err);
     for (int i = 0; i < 3; i++)
         for (int j = i + 1; j < 3; j++)
             if (outputs[i].path && outputs[j].path && strcmp(outputs[i].path, outputs[j].path) == 0)

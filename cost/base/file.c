@@ -217,6 +217,21 @@ static int open_beside(const char *target, char *temporary, size_t size, const s
     return -1;
 }
 
+int file_check_folder(const char *path, struct err *err)
+{
+    const char *slash = strrchr(path, '/');
+    struct stat st;
+    int length = slash && slash > path ? (int)(slash - path) : 1;
+    char *folder = slash ? strndup(path, (size_t)length) : NULL;
+    int result = 0;
+    if (slash && !folder)
+        result = err_add(err, "out of memory");
+    else if (slash && (stat(folder, &st) != 0 || !S_ISDIR(st.st_mode)))
+        result = err_add(err, "'%s' cannot be written: there is no folder '%s'", path, folder);
+    free(folder);
+    return result;
+}
+
 int file_write_atomic(const char *path, const char *text, size_t length, struct err *err)
 {
     char target[PATH_MAX], temporary[PATH_MAX];

@@ -16,6 +16,8 @@ enum { FILE_MAX_BYTES = 64 << 20 };
 
 /* *ret_text: malloc'd, NUL-terminated, UTF-8 BOM removed; caller frees. */
 int file_read(const char *path, size_t max_bytes, char **ret_text, size_t *ret_length, struct err *err);
+/* Before long work: -1 with a sentence when the folder that path lies in is not there. "-" is fine. */
+int file_check_folder(const char *path, struct err *err);
 /* path "-" writes to standard output. */
 int file_write_atomic(const char *path, const char *text, size_t length, struct err *err);
 

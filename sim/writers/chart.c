@@ -58,7 +58,7 @@ static int path_format(const char *path)
 int chart_check_path(const char *path, struct err *err)
 {
     if (path_format(path) >= 0)
-        return 0;
+        return file_check_folder(path, err);
     return err_add(err, "chart '%s': the name must end in .png, .svg or .pdf", path);
 }
 

@@ -39,7 +39,8 @@ struct chart {
     const char *script;      /* NUL-terminated gnuplot commands */
 };
 
-/* 0, or -1 with a sentence that names the allowed suffixes (a usage error: check before the work). */
+/* 0, or -1 with a sentence: which suffixes are allowed, or that the folder is not there (a usage error: check before the
+ * work). */
 int chart_check_path(const char *path, struct err *err);
 /* 0, or -1 with one sentence: gnuplot is missing, failed (with its own message), or a file could not be written. */
 int chart_draw(const char *path, const struct chart *chart, struct err *err);
