@@ -11,7 +11,7 @@
  * where something holds the logits; beside them the GEMM library's workspaces, 16-bit
  * stand-ins of fused weight gradients, messages between stages. Against the allocator's
  * own counter: SimuMax's 31 runs on B200 0.5 %, 483 of Megatron-LM's tests 1.2 %
- * (medians). Left out: routing that is not balanced, offloaded activations.
+ * (medians). Left out: routing that is not balanced.
  *
  * counted_buffers (planexec): the executor frees a buffer with its last use, and what it holds is counted. From F to
  * B: kept activations, and of every micro-batch in flight its logits, worked on in place. In B one layer: dy, dh, the

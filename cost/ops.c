@@ -223,6 +223,12 @@ void builder_keep(struct builder *b, double bytes, double selective_bytes)
     b->price->kept_selective_bytes += selective_bytes;
 }
 
+void builder_offload(struct builder *b, enum offload_module module, double bytes)
+{
+    if (b->context->plan->offload_modules >> module & 1)
+        b->price->offload_bytes += bytes;
+}
+
 bool builder_repeats(const struct builder *b, enum recompute_module module)
 {
     uint32_t chosen = b->context->plan->recompute_modules;
@@ -268,6 +274,9 @@ void ops_price_layer(const struct ops_context *context, int kind, struct layer_p
         bool repeats = builder_repeats(&b, MODULE_LAYERNORM);
         builder_keep(&b, stored + output + eager + mask, repeats || context->stack->sharded_per_layer ? stored + mask : stored + output + eager + mask);
         ret->selective_s += repeats ? b.device_s[PHASE_F] - before : 0;
+        builder_offload(&b, i == 0 ? OFFLOAD_ATTN_NORM : OFFLOAD_MLP_NORM, stored);
+        if (i == 0)
+            builder_offload(&b, OFFLOAD_QKV_LINEAR, output);
     }
     ops_attention(&b, kind);
     builder_pointwise(&b, "residual", 3 * stored, 2 * stored, 1);
@@ -345,6 +354,7 @@ static void add_price(struct layer_price *sum, const struct layer_price *add)
     sum->kept_bytes += add->kept_bytes;
     sum->kept_selective_bytes += add->kept_selective_bytes;
     sum->kept_full_bytes += add->kept_full_bytes;
+    sum->offload_bytes += add->offload_bytes;
     sum->selective_s += add->selective_s;
     sum->flop += add->flop;
 }

@@ -44,6 +44,7 @@ struct layer_price {
     double full_s, full_tp_s, full_cp_s, full_ep_s;
     /* kept from forward to backward, per micro-batch */
     double kept_bytes, kept_selective_bytes, kept_full_bytes;
+    double offload_bytes; /* of them, what plan.offload_modules sends to the host (without selective recompute) */
     double working_bytes; /* most that one layer's backward needs at once beside what was kept */
     double flop;          /* of kernels run in F (no recompute), this rank */
 };

@@ -56,5 +56,7 @@ void ops_norm(struct builder *builder, const char *name, double width);
 bool builder_repeats(const struct builder *builder, enum recompute_module module);
 /* Kept from F to B: without and with selective recompute. */
 void builder_keep(struct builder *builder, double bytes, double selective_bytes);
+/* Of what is kept, the input of a module that the plan may offload. */
+void builder_offload(struct builder *builder, enum offload_module module, double bytes);
 
 #endif

@@ -198,6 +198,8 @@ void ops_attention(struct builder *b, int kind)
         builder_keep(b, t * (w.q + w.k + w.v) + normed + t * gate, sharded ? t * (w.q + w.v) : t * (w.q + w.k + w.v) + normed + t * gate);
     }
     builder_tp_enter(b, enter, column);
+    builder_offload(b, OFFLOAD_CORE_ATTN, t * (w.q + w.k + w.v));
+    builder_offload(b, OFFLOAD_ATTN_PROJ, t * w.out);
     attention_core(b, &w, kind);
     struct linear_times row = builder_linear(b, "attention out", b->rate, b->tokens, hidden, w.out);
     builder_tp_leave(b, hidden, row);
@@ -327,6 +329,8 @@ void ops_moe(struct builder *b, int kind)
     if (c->stack->counted_buffers) /* outputs as they came home; per choice: its number, weight, token, weight and number as sent, place */
         kept += pairs * etp * (row + 4 * 4) + pairs * 2 * 4 + share;
     double cheap = kept - pairs * etp * gates * inner * (b->bytes - gate_bytes(b));
+    builder_offload(b, OFFLOAD_EXPERT_FC1, pairs * etp * hidden * b->input_bytes);
+    builder_offload(b, OFFLOAD_MOE_ACT, pairs * etp * gates * inner * b->bytes);
     if (builder_repeats(b, MODULE_MOE)) {
         builder_keep(b, kept + output, 0);
         b->price->selective_s += b->device_s[PHASE_F] - before;

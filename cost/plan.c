@@ -30,12 +30,14 @@ const char *const cuda_graph_names[] = {"none", "partial", "full", NULL};
 const char *const vocab_parallel_names[] = {"edges", "pipeline", "pipeline-2", "interlaced", NULL};
 const char *const cross_entropy_names[] = {"stack", "unfused", "fused", "in-place", "chunked", NULL};
 const char *const recompute_module_names[] = {"core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts", NULL};
+const char *const offload_module_names[] = {"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act", NULL};
 const char *const axis_names[] = {"tp", "cp", "ep", "dp", "pp", NULL};
 
 _Static_assert(sizeof(schedule_names) / sizeof(schedule_names[0]) == SCHEDULES + 1, "one word per schedule");
 _Static_assert(sizeof(schedule_titles) / sizeof(schedule_titles[0]) == SCHEDULES + 1, "one title per schedule");
 _Static_assert(sizeof(optimizer_names) / sizeof(optimizer_names[0]) == OPTIMIZERS + 1, "one word per optimizer");
 _Static_assert(sizeof(recompute_module_names) / sizeof(recompute_module_names[0]) == RECOMPUTE_MODULES + 1, "one word per module");
+_Static_assert(sizeof(offload_module_names) / sizeof(offload_module_names[0]) == OFFLOAD_MODULES + 1, "one word per module");
 _Static_assert(sizeof(axis_names) / sizeof(axis_names[0]) == AXES + 1, "one word per axis");
 
 void plan_defaults(struct plan *plan)
@@ -188,6 +190,11 @@ const char *plan_format(const struct plan *plan, char *buffer, size_t size)
         text_add(&text, " vocab-%s", vocab_parallel_names[plan->vocab_parallel]);
     if (plan->optimizer_offload > 0)
         text_add(&text, " offload-%.0f%%", 100 * plan->optimizer_offload);
+    if (plan->offload_layers > 0)
+        text_add(&text, " offload-%d-layers", plan->offload_layers);
+    for (int i = 0; i < OFFLOAD_MODULES; i++)
+        if (plan->offload_modules >> i & 1)
+            text_add(&text, " offload-%s", offload_module_names[i]);
     for (int i = 0; i < AXES && !order_is_default(plan); i++)
         text_add(&text, "%s%s", i == 0 ? " " : "-", axis_names[plan->rank_order[i]]);
     return buffer;
@@ -195,7 +202,7 @@ const char *plan_format(const struct plan *plan, char *buffer, size_t size)
 
 /* --- total order ---------------------------------------------------------- */
 
-enum { KEY_MAX = 40 };
+enum { KEY_MAX = 48 };
 
 /* Everything but fractions, the list and the stack, in the order of the struct. */
 static int sort_key(const struct plan *p, int64_t ret_key[KEY_MAX])
@@ -208,7 +215,7 @@ static int sort_key(const struct plan *p, int64_t ret_key[KEY_MAX])
         p->overlap.dp_grad, p->overlap.dp_param, p->overlap.tp, p->overlap.ep, p->overlap.p2p,
         p->rank_order[0], p->rank_order[1], p->rank_order[2], p->rank_order[3], p->rank_order[4],
         p->n_layers_per_stage, p->recompute_modules, p->cuda_graph, p->vocab_parallel, p->dp_shard,
-        p->cross_entropy, p->dropout,
+        p->cross_entropy, p->dropout, p->offload_layers, p->offload_modules,
     };
     /* clang-format on */
     _Static_assert(sizeof key <= KEY_MAX * sizeof key[0], "room for the key");

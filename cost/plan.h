@@ -48,6 +48,9 @@ enum cross_entropy { CROSS_ENTROPY_STACK, CROSS_ENTROPY_UNFUSED, CROSS_ENTROPY_F
 /* What selective recompute repeats (Megatron-core's --recompute-modules): bits of plan.recompute_modules. */
 enum recompute_module { MODULE_CORE_ATTN, MODULE_LAYERNORM, MODULE_MLP, MODULE_MOE, MODULE_MOE_ACT, MODULE_MLA_UP_PROJ, MODULE_SHARED_EXPERTS,
                         RECOMPUTE_MODULES };
+/* Inputs kept for backward that wait on the host (Megatron-core's --offload-modules): bits of plan.offload_modules. */
+enum offload_module { OFFLOAD_ATTN_NORM, OFFLOAD_QKV_LINEAR, OFFLOAD_CORE_ATTN, OFFLOAD_ATTN_PROJ, OFFLOAD_MLP_NORM, OFFLOAD_EXPERT_FC1,
+                      OFFLOAD_MOE_ACT, OFFLOAD_MODULES };
 enum axis { AXIS_TP, AXIS_CP, AXIS_EP, AXIS_DP, AXIS_PP, AXES };
 extern const char *const recompute_names[];        /* "none", "selective", "full", NULL */
 extern const char *const context_parallel_names[]; /* "ring", "ulysses", NULL */
@@ -58,6 +61,7 @@ extern const char *const cuda_graph_names[];       /* "none", "partial", "full",
 extern const char *const vocab_parallel_names[];   /* "edges", "pipeline", "pipeline-2", "interlaced", NULL */
 extern const char *const cross_entropy_names[];    /* "stack", "unfused", "fused", "in-place", "chunked", NULL */
 extern const char *const recompute_module_names[]; /* "core_attn", "layernorm", ... NULL */
+extern const char *const offload_module_names[];   /* "attn_norm", "qkv_linear", ... NULL */
 extern const char *const axis_names[];             /* "tp", "cp", "ep", "dp", "pp", NULL */
 
 struct plan {
@@ -84,6 +88,8 @@ struct plan {
     bool dropout;               /* masks of hidden and attention dropout are kept (GPT-2 and GPT-3 recipes) */
     int dp_shard;               /* ranks that share one copy of what zero shards (HSDP); 0 = all of dp x cp */
     double optimizer_offload;   /* share of the optimizer's states and steps on the host, 0..1 */
+    int offload_layers;         /* layers per pipeline chunk whose kept activations wait on the host until backward */
+    uint32_t offload_modules;   /* bits of enum offload_module, in the other layers */
     double moment_bytes;        /* of each AdamW moment: 4, or 2 (precision-aware optimizers) */
     enum axis rank_order[AXES]; /* fastest first */
     char stack[32];

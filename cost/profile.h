@@ -129,6 +129,7 @@ struct accelerator {
     double context_bytes;          /* CUDA context */
     double gemm_workspace_bytes;   /* of the GEMM library, from the framework's allocator */
     char default_link[48];         /* e.g. "nvlink4" */
+    double host_bytes_per_s;       /* copies between accelerator and host memory, one direction */
     double nic_bytes_per_s;        /* usual NIC rate per accelerator */
     enum provenance provenance;    /* the weakest of what was used */
     /* The profile when it holds measured GEMMs of this very accelerator (kernel_point rows: they replace the form

@@ -55,6 +55,7 @@ static const struct profile_field accelerator_fields[] = {
     NUMBER("context_bytes", BYTES, A(context_bytes), 0, 1e12, 0, +1, "taken by the driver's context"),
     NUMBER("gemm_workspace_bytes", BYTES, A(gemm_workspace_bytes), 0, 1e11, 0, +1, "workspaces of the GEMM library"),
     WORD("default_link", A(default_link), true, "link between accelerators of a node when hw.json does not say"),
+    NUMBER("host_bytes_per_s", BYTES_PER_S, A(host_bytes_per_s), 1e8, 1e15, 25e9, -1, "copies to and from host memory, each way"),
     NUMBER("nic_bytes_per_s", BYTES_PER_S, A(nic_bytes_per_s), 1e6, 1e15, 25e9, -1, "usual NIC per accelerator"),
     LAST,
 };

@@ -100,8 +100,9 @@ static void fill_time(const struct stages *stages, const struct pipeline *pipeli
     }
     p->time_s[TIME_DP] += worst.dp_exposed_s;
     p->time_s[TIME_OPTIMIZER] = worst.optimizer_s;
-    p->time_s[TIME_OTHER] = stack->step_overhead_s + micro_batches * plan->vp * stack->micro_batch_overhead_s;
-    p->step_time_s = pipeline->makespan_s + worst.dp_exposed_s + worst.optimizer_s + p->time_s[TIME_OTHER];
+    double overhead_s = stack->step_overhead_s + micro_batches * plan->vp * stack->micro_batch_overhead_s;
+    p->time_s[TIME_OTHER] += overhead_s;
+    p->step_time_s = pipeline->makespan_s + worst.dp_exposed_s + worst.optimizer_s + overhead_s;
     p->bubble_fraction = fmax(0, 1 - busy_all / (plan->pp * pipeline->makespan_s));
 }
 

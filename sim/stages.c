@@ -31,7 +31,8 @@ bool layer_prices_same(const struct layer_prices *prices, const struct plan *pla
     return k->tp == plan->tp && k->sequence_parallel == plan->sequence_parallel && k->cp == plan->cp && k->ep == plan->ep &&
            k->etp == plan->etp && k->micro_batch == plan->micro_batch && k->seq_len == plan->seq_len && k->precision == plan->precision &&
            k->attention == plan->attention && k->context_parallel == plan->context_parallel && k->overlap.tp == plan->overlap.tp &&
-           k->overlap.ep == plan->overlap.ep && k->cuda_graph == plan->cuda_graph && k->recompute_modules == plan->recompute_modules && k->dropout == plan->dropout && k->moe_dispatcher == plan->moe_dispatcher && memcmp(k->rank_order, plan->rank_order, sizeof plan->rank_order) == 0 &&
+           k->overlap.ep == plan->overlap.ep && k->cuda_graph == plan->cuda_graph && k->recompute_modules == plan->recompute_modules &&
+           k->offload_modules == plan->offload_modules && k->dropout == plan->dropout && k->moe_dispatcher == plan->moe_dispatcher && memcmp(k->rank_order, plan->rank_order, sizeof plan->rank_order) == 0 &&
            (plan->rank_order[AXES - 1] == AXIS_PP || k->pp == plan->pp) && strcmp(k->stack, plan->stack) == 0;
 }
 
@@ -91,10 +92,30 @@ static struct shard_times shard_times(const struct stages *s, double dense, doub
     return t;
 }
 
+/* Kept activations that wait on the host: of `offloaded` of n layers everything, of the others what the plan names. One
+ * layer's copies run beside its own compute, out in forward and back in backward (Megatron-core's activation offload);
+ * what is longer than that shows. */
+struct offload {
+    double bytes, exposed_f_s, exposed_b_s; /* of all n layers */
+    double buffers;                         /* one layer on its way out, one on its way in */
+};
+
+static struct offload offload_of(const struct stages *s, const struct layer_price *p, double n, double offloaded, double kept, double forward_s, double backward_s)
+{
+    struct offload o = {0};
+    double rate = s->question->cluster->accelerator.host_bytes_per_s, part = fmin(p->offload_bytes, kept);
+    double all_s = kept / rate, part_s = part / rate;
+    o.bytes = offloaded * kept + (n - offloaded) * part;
+    o.exposed_f_s = offloaded * fmax(0, all_s - forward_s / n) + (n - offloaded) * fmax(0, part_s - forward_s / n);
+    o.exposed_b_s = offloaded * fmax(0, all_s - backward_s / n) + (n - offloaded) * fmax(0, part_s - backward_s / n);
+    o.buffers = o.bytes > 0 ? fmin(o.bytes, 2 * (offloaded > 0 ? kept : part)) : 0;
+    return o;
+}
+
 /* Adds n layers (or an embedding, head, ...) of one price; recomputed of them run
  * their forward again in backward. */
 static void add_layers(const struct stages *s, struct stage_price *stage, const struct layer_price *p, double n, double recomputed,
-                       double dense, double expert)
+                       double offloaded, double dense, double expert)
 {
     if (n <= 0)
         return;
@@ -109,8 +130,10 @@ static void add_layers(const struct stages *s, struct stage_price *stage, const 
     double slowdown = s->prices->stack->overlap_slowdown;
     double shard_f = n * beside_cover(shard.gather_s, forward / n, slowdown);
     double shard_b = n * beside_cover(shard.gather_s + shard.scatter_s, (backward + wgrad) / n, slowdown);
-    stage->forward_s += forward + shard_f;
-    stage->backward_s += backward + shard_b;
+    double kept = plan->recompute == RECOMPUTE_SELECTIVE ? p->kept_selective_bytes : p->kept_bytes;
+    struct offload host = offload_of(s, p, n, offloaded, kept, forward + shard_f, backward + wgrad + shard_b);
+    stage->forward_s += forward + shard_f + host.exposed_f_s;
+    stage->backward_s += backward + shard_b + host.exposed_b_s;
     stage->wgrad_s += wgrad;
     stage->part_s[TIME_COMPUTE] += n * (p->compute_s[PHASE_F] + p->compute_s[PHASE_B] + p->compute_s[PHASE_W]);
     stage->part_s[TIME_RECOMPUTE] += again;
@@ -118,11 +141,11 @@ static void add_layers(const struct stages *s, struct stage_price *stage, const 
     stage->part_s[TIME_CP] += n * (p->cp_s[PHASE_F] + p->cp_s[PHASE_B]) + again_cp;
     stage->part_s[TIME_EP] += n * (p->ep_s[PHASE_F] + p->ep_s[PHASE_B]) + again_ep;
     stage->part_s[TIME_DP] += shard_f + shard_b;
+    stage->part_s[TIME_OTHER] += host.exposed_f_s + host.exposed_b_s;
     stage->forward_ep_s += n * p->ep_s[PHASE_F];
     stage->backward_ep_s += n * p->ep_s[PHASE_B] + again_ep;
-    double kept = plan->recompute == RECOMPUTE_SELECTIVE ? p->kept_selective_bytes : p->kept_bytes;
-    stage->kept_bytes += recomputed * p->kept_full_bytes + (n - recomputed) * kept;
-    double working = p->working_bytes + (recomputed > 0 ? p->kept_bytes : selective > 0 ? p->kept_bytes - p->kept_selective_bytes : 0);
+    stage->kept_bytes += recomputed * p->kept_full_bytes + (n - recomputed) * kept - host.bytes;
+    double working = p->working_bytes + host.buffers + (recomputed > 0 ? p->kept_bytes : selective > 0 ? p->kept_bytes - p->kept_selective_bytes : 0);
     stage->working_bytes = fmax(stage->working_bytes, working);
     stage->dense_params += n * dense;
     stage->expert_params += n * expert;
@@ -142,7 +165,7 @@ static int recomputed_layers(const struct plan *plan, int layers)
 static void add_edge(const struct stages *s, struct stage_price *stage, const struct layer_price *p, double part, double params)
 {
     double largest = stage->largest_layer_params, shape = stage->shape_params;
-    add_layers(s, stage, p, part, 0, params, 0);
+    add_layers(s, stage, p, part, 0, 0, params, 0);
     stage->largest_layer_params = largest;
     stage->shape_params = shape;
     stage->edge_params += part * params;
@@ -155,15 +178,16 @@ static void fill_stage(const struct stages *s, int index, int first_layer, int l
     const struct layer_prices *prices = s->prices;
     memset(stage, 0, sizeof *stage);
     stage->layers = layers;
-    int recomputed = recomputed_layers(plan, layers);
+    int recomputed = recomputed_layers(plan, layers), offloaded = plan->offload_layers < layers ? plan->offload_layers : layers;
     for (int kind = 0; kind < model->n_kinds; kind++) {
         int n = prices->count[first_layer + layers][kind] - prices->count[first_layer][kind];
         int again = prices->count[first_layer + recomputed][kind] - prices->count[first_layer][kind];
+        int away = prices->count[first_layer + offloaded][kind] - prices->count[first_layer][kind];
         if (n == 0)
             continue;
         struct layer_shard shard;
         ops_shard_layer(model, plan, kind, &shard);
-        add_layers(s, stage, &prices->kind[kind], n, again, shard.dense, shard.expert);
+        add_layers(s, stage, &prices->kind[kind], n, again, away, shard.dense, shard.expert);
     }
     double all = plan->recompute == RECOMPUTE_FULL && plan->recompute_layers < 0 ? 1 : 0;
     bool spread = plan->vocab_parallel != VOCAB_EDGES && plan->pp > 1; /* each rank has its part, beside its first chunk */
@@ -183,7 +207,7 @@ static void fill_stage(const struct stages *s, int index, int first_layer, int l
             struct layer_shard shard;
             ops_shard_layer(model, plan, model->kind_of_layer[model->layers - 1], &shard);
             double extra = 2.0 * (double)model->hidden * (double)model->hidden / plan->tp;
-            add_layers(s, stage, &prices->mtp, (double)model->mtp_modules, all * (double)model->mtp_modules, shard.dense + extra, shard.expert);
+            add_layers(s, stage, &prices->mtp, (double)model->mtp_modules, all * (double)model->mtp_modules, 0, shard.dense + extra, shard.expert);
         }
     }
 }
@@ -196,10 +220,11 @@ static bool same_kinds(const struct stages *s, int first_a, int first_b, int lay
     if (s->question->model->n_kinds == 1)
         return true;
     const struct layer_prices *p = s->prices;
-    int again = recomputed_layers(s->plan, layers_a);
+    int again = recomputed_layers(s->plan, layers_a), away = s->plan->offload_layers < layers_a ? s->plan->offload_layers : layers_a;
     for (int kind = 0; kind < s->question->model->n_kinds; kind++) {
         if (p->count[first_a + layers_a][kind] - p->count[first_a][kind] != p->count[first_b + layers_b][kind] - p->count[first_b][kind] ||
-            p->count[first_a + again][kind] - p->count[first_a][kind] != p->count[first_b + again][kind] - p->count[first_b][kind])
+            p->count[first_a + again][kind] - p->count[first_a][kind] != p->count[first_b + again][kind] - p->count[first_b][kind] ||
+            p->count[first_a + away][kind] - p->count[first_a][kind] != p->count[first_b + away][kind] - p->count[first_b][kind])
             return false;
     }
     return true;
@@ -360,13 +385,14 @@ static double once_per_step(double t, bool overlap, double cover, double buckets
     return fmax(t / fmax(1, buckets), beside_cover(t, cover, slowdown));
 }
 
-/* Optimizer on the host: gradients down and weights up over PCIe, and 28 bytes per parameter through a host's memory that
+/* Optimizer on the host: gradients down and weights up, and 28 bytes per parameter through a host's memory that
  * the accelerators of its node share (CPUAdam on 8 B200: 8 G parameters in 1.7 s, ml-engineering 2026-08). */
 static double offloaded_s(const struct stages *s, double params)
 {
-    static const double pcie_bytes_per_s = 25e9, host_bytes_per_s = 150e9;
-    double per_node = fmin(s->question->cluster->group[0].accelerators_per_node, (double)plan_world(s->plan));
-    return params * (6 / pcie_bytes_per_s + 28 * per_node / host_bytes_per_s);
+    static const double memory_bytes_per_s = 142e9;
+    const struct cluster *cluster = s->question->cluster;
+    double per_node = fmin(cluster->group[0].accelerators_per_node, (double)plan_world(s->plan));
+    return params * (6 / cluster->accelerator.host_bytes_per_s + 28 * per_node / memory_bytes_per_s);
 }
 
 struct rank_step stages_rank_step(const struct stages *s, int rank, const struct stage_price *sum)

@@ -22,7 +22,7 @@ struct layer_prices {
 /* One chunk of layers (a global pipeline stage). */
 struct stage_price {
     double forward_s, backward_s, wgrad_s; /* all that the rank is busy with: compute, recompute, exposed collectives */
-    double part_s[TIME_PARTS];             /* compute, recompute, tp, cp, ep, dp (per-layer sharding) of the three */
+    double part_s[TIME_PARTS];             /* compute, recompute, tp, cp, ep, dp (per-layer sharding), other (copies to and from the host) of the three */
     double forward_ep_s, backward_ep_s;    /* expert all-to-all inside forward_s and backward_s */
     double kept_bytes, working_bytes;
     double b_bytes; /* of kept_bytes, freed by a B that is apart from W */

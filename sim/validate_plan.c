@@ -249,6 +249,13 @@ static void set_offload(const struct run *run, struct run_plan *ret)
         ret->plan.optimizer_offload = fmin(1, atof(percent + strlen("optimizer CPU offload ")) / 100);
     if (says(run->offload, "adamw offload") || says(run->notes, "CPU AdamW offload on"))
         ret->plan.optimizer_offload = 1;
+    const char *layers = strstr(run->offload, "activation offload "), *modules = strstr(run->offload, "fine-grained activation offload");
+    if (modules) /* a list of words; fused_group_mlp = the inputs of the grouped GEMMs and of the activation between them */
+        for (int i = 0; i < OFFLOAD_MODULES; i++)
+            if (strstr(modules, offload_module_names[i]) || (strstr(modules, "fused_group_mlp") && (i == OFFLOAD_EXPERT_FC1 || i == OFFLOAD_MOE_ACT)))
+                ret->plan.offload_modules |= 1U << i;
+    if (layers && !modules)
+        ret->plan.offload_layers = atoi(layers + strlen("activation offload "));
 }
 
 static void set_attention(const struct run *run, struct run_plan *ret)
@@ -404,8 +411,6 @@ void run_plan_of(const struct run *run, const struct model *model, struct run_pl
         note(ret->reason, "the run ended with an error that is not about memory");
     else if (says(run->task, "lora"))
         note(ret->reason, "low-rank adapters are not predicted");
-    else if (says(run->offload, "activation offload"))
-        note(ret->reason, "activation offload is not predicted");
     if (*ret->reason || set_sizes(run, ret) < 0)
         return;
     set_precision(run, ret);
