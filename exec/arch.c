@@ -116,12 +116,32 @@ static int check_model(const struct model *model, struct err *err)
     return err->count > before ? -1 : 0;
 }
 
+/* What a plan may say and planexec would not do: refused, so that no figure is of another plan. CUDA graphs, fused losses
+ * and the dispatcher are left alone: they change neither results nor messages here. */
+static void check_options(const struct plan *plan, struct err *err)
+{
+    const uint32_t repeated = 1U << MODULE_LAYERNORM | 1U << MODULE_MOE_ACT | 1U << MODULE_MLA_UP_PROJ;
+    if (plan->optimizer != OPTIMIZER_ADAMW)
+        err_add(err, "planexec trains with adamw only, the plan says %s", optimizer_names[plan->optimizer]);
+    if (plan->vocab_parallel != VOCAB_EDGES)
+        err_add(err, "planexec keeps the vocabulary at the pipeline's ends (vocab_parallel edges), the plan says %s", vocab_parallel_names[plan->vocab_parallel]);
+    if (plan->dp_shard > 0 && plan->dp_shard != plan->dp * plan->cp)
+        err_add(err, "planexec shards over all of dp x cp = %d, the plan says dp_shard %d", plan->dp * plan->cp, plan->dp_shard);
+    if (plan->dropout)
+        err_add(err, "planexec trains without dropout, the plan says dropout true");
+    if (plan->optimizer_offload > 0 || plan->offload_layers > 0 || plan->offload_modules)
+        err_add(err, "planexec offloads nothing to the host, the plan does (optimizer_offload, activation_offload_layers or offload_modules)");
+    if (plan->moment_bytes < 4 || (plan->grad_bytes > 0 && plan->grad_bytes < 4))
+        err_add(err, "planexec keeps gradients and the optimizer's states in fp32, the plan says less (grad_dtype or optimizer_state_dtype)");
+    if (plan->recompute == RECOMPUTE_SELECTIVE && (plan->recompute_modules & ~repeated))
+        err_add(err, "planexec's selective recompute repeats norms and activations, the plan's recompute_modules name others");
+}
+
 int arch_check(const struct model *model, const struct plan *plan, struct err *err)
 {
     int before = err->count;
     check_model(model, err);
-    if (plan->optimizer != OPTIMIZER_ADAMW)
-        err_add(err, "planexec trains with adamw only, the plan says %s", optimizer_names[plan->optimizer]);
+    check_options(plan, err);
     if (model->experts > 0 && plan->tp > 1 && plan->micro_batch * plan->seq_len / plan->cp % plan->tp != 0)
         err_add(
             err,

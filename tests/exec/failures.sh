@@ -31,6 +31,13 @@ expect 4 "without device 'cuda'" 2 run --model "$model" --plan "$scratch/plan.js
 expect 4 'cannot be made' 2 run --model "$model" --plan "$scratch/plan.json" --steps 1 --checkpoint /proc/none
 plan '"cp":3'
 expect 3 'seq_len' 3 run --model "$model" --plan "$scratch/plan.json"
+# What the plan says and planexec would not do.
+for option in '"dropout":true' '"activation_offload_layers":2' '"optimizer_offload":0.5' '"optimizer_state_dtype":"bf16"' '"grad_dtype":"bf16"' \
+    '"recompute":"selective","recompute_modules":["core_attn"]' '"dp":2,"dp_shard":1' '"pp":2,"vocab_parallel":"pipeline"'; do
+    plan "$option"
+    case $option in *dp*) ranks=2 ;; *pp*) ranks=2 ;; *) ranks=1 ;; esac
+    expect 3 'the plan' $ranks run --model "$model" --plan "$scratch/plan.json"
+done
 # Only the second stage is too large: one rank fails in the middle of a step, while the other one waits for it.
 plan '"pp":2,"layers_per_stage":[1,3]'
 expect 4 'rank 1 on .*no room for' 2 run --model "$model" --plan "$scratch/plan.json" --steps 100 --max-memory 2500KiB
