@@ -3,7 +3,8 @@
  * Parameters: those of the stacks and accelerators that the runs used (the fields of calibrate_fields), each with its
  * shipped value as prior and its plausible range as bounds. Fit: the maximum a posteriori of
  *     sum_i w_i huber(log(predicted_i / measured_i) / noise) + sum_p ((x_p - prior_p) / sigma_p)^2
- * by Levenberg-Marquardt with numeric derivatives; x = log of a speed or size, plain value of an overhead (zero allowed).
+ * by Levenberg-Marquardt within the bounds (sim/calibrate_fit.h) with numeric derivatives; x = log of a speed or size,
+ * plain value of an overhead (zero allowed).
  * sigma is a share of the range: few runs move the numbers little, and never out of the range. No parameter belongs to
  * a row, a model or a group of runs. */
 #ifndef SIM_CALIBRATE_H
@@ -41,6 +42,8 @@ struct calibration {
     int n;
     struct calibrate_parameter parameter[CALIBRATE_PARAMETERS_MAX];
     double *weight; /* by row; 0 = not fitted */
+    /* Numbers that the prediction of row i depends on: user[first[i]] ... user[first[i + 1] - 1], indices of parameter. */
+    int *first, *user;
     int runs;
     int iterations;
 };
@@ -57,14 +60,24 @@ void calibrate_apply(struct calibration *calibration, bool prior);
  * they were. ret_before and ret_after: |error| of the same rows. */
 int calibrate_cross_validate(struct calibration *calibration, int folds, struct arena *arena, struct spread *ret_before, struct spread *ret_after,
                              struct err *err);
+/* x of a value and back, within the range. */
+double calibrate_x(const struct calibrate_parameter *parameter, double value);
+double calibrate_value(const struct calibrate_parameter *parameter, double x);
+
+enum { LEFT_OUT_MOVES = 3 };
 /* A group of runs that the fit did not see: |error| of its rows with it and without it. */
 struct left_out {
-    const char *group;
+    const char *group; /* NULL = all groups together, each as predicted without it */
     struct spread fitted, unseen;
+    int lost; /* numbers of its predictions that no run of another group tells: they are the prior again */
+    /* The numbers whose change moves its predictions most, and by how much (mean log of its step times); fewer: NULL. */
+    struct { const struct calibrate_parameter *parameter; double by; } move[LEFT_OUT_MOVES];
 };
-/* Fits without each group in turn, from the values that are set; they are left as they were. Returns how many groups
- * (ret_groups in the arena), -1 on failure. */
-int calibrate_leave_groups_out(struct calibration *calibration, struct arena *arena, struct left_out **ret_groups, struct err *err);
+typedef void (*left_out_progress)(const struct left_out *group, int done, int all);
+/* Fits without each group in turn, from the values that are set (those of the full fit); they are left as they were.
+ * Returns how many groups, -1 on failure; ret_groups, in the arena, has one more: all together. progress may be NULL. */
+int calibrate_leave_groups_out(struct calibration *calibration, left_out_progress progress, struct arena *arena, struct left_out **ret_groups,
+                               struct err *err);
 /* The parameters that moved, as rows of a profile. */
 int calibrate_rows(const struct calibration *calibration, const char *date, const char *source, struct profile_rows *rows, struct err *err);
 

@@ -22,6 +22,21 @@ static bool factor(double *a, int n)
     return true;
 }
 
+/* x = (L L')^-1 x. */
+static void substitute(const double *l, double *x, int n)
+{
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < i; k++)
+            x[i] -= l[i * n + k] * x[k];
+        x[i] /= l[i * n + i];
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        for (int k = i + 1; k < n; k++)
+            x[i] -= l[k * n + i] * x[k];
+        x[i] /= l[i * n + i];
+    }
+}
+
 bool solve_damped(const double *matrix, const double *gradient, int n, double damping, double *x, struct arena *arena)
 {
     struct arena_mark mark = arena_mark(arena);
@@ -31,16 +46,60 @@ bool solve_damped(const double *matrix, const double *gradient, int n, double da
     for (int i = 0; i < n; i++)
         a[i * n + i] *= 1 + damping;
     bool positive = factor(a, n);
-    for (int i = 0; positive && i < n; i++) {
+    for (int i = 0; i < n; i++)
         x[i] = gradient[i];
-        for (int k = 0; k < i; k++)
-            x[i] -= a[i * n + k] * x[k];
-        x[i] /= a[i * n + i];
+    if (positive)
+        substitute(a, x, n);
+    arena_rewind(arena, mark);
+    return positive;
+}
+
+/* The free ones of a step whose others are fixed. scratch: room for a matrix and a vector. */
+static bool solve_free(const double *matrix, const double *gradient, int n, double damping, const int *free_index, int n_free, const bool *fixed,
+                       double *step, double *a, double *x)
+{
+    for (int i = 0; i < n_free; i++) {
+        const double *row = matrix + free_index[i] * n;
+        x[i] = -gradient[free_index[i]];
+        for (int k = 0; k < n; k++)
+            x[i] -= fixed[k] ? row[k] * step[k] : 0;
+        for (int k = 0; k < n_free; k++)
+            a[i * n_free + k] = row[free_index[k]];
+        a[i * n_free + i] *= 1 + damping;
     }
-    for (int i = n - 1; positive && i >= 0; i--) {
-        for (int k = i + 1; k < n; k++)
-            x[i] -= a[k * n + i] * x[k];
-        x[i] /= a[i * n + i];
+    if (!factor(a, n_free))
+        return false;
+    substitute(a, x, n_free);
+    for (int i = 0; i < n_free; i++)
+        step[free_index[i]] = x[i];
+    return true;
+}
+
+bool solve_bounded(const double *matrix, const double *gradient, const double *low, const double *high, int n, double damping, double *step,
+                   struct arena *arena)
+{
+    struct arena_mark mark = arena_mark(arena);
+    size_t size = (size_t)n;
+    double *a = arena_array(arena, size * size, sizeof *a), *x = arena_array(arena, size, sizeof *x);
+    int *free_index = arena_array(arena, size, sizeof *free_index);
+    bool *fixed = arena_array(arena, size, sizeof *fixed), positive = true;
+    for (int i = 0; i < n; i++) { /* at a bound already, and pressed against it */
+        step[i] = 0;
+        fixed[i] = (low[i] >= 0 && gradient[i] >= 0) || (high[i] <= 0 && gradient[i] <= 0);
+    }
+    for (bool again = true; again && positive;) {
+        int n_free = 0;
+        for (int i = 0; i < n; i++)
+            if (!fixed[i])
+                free_index[n_free++] = i;
+        positive = solve_free(matrix, gradient, n, damping, free_index, n_free, fixed, step, a, x);
+        again = false;
+        for (int i = 0; i < n_free && positive; i++) {
+            int p = free_index[i];
+            fixed[p] = step[p] < low[p] || step[p] > high[p];
+            step[p] = step[p] < low[p] ? low[p] : step[p] > high[p] ? high[p] : step[p];
+            again = again || fixed[p];
+        }
     }
     arena_rewind(arena, mark);
     return positive;

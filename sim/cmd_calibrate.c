@@ -1,4 +1,5 @@
 /* plansim calibrate: learns the numbers of a profile from what was measured. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@
 struct arguments {
     const char *measured, *models, *profile, *out, *only, *trust, *source;
     int format;
-    int64_t folds;
+    int64_t folds, threads;
     bool full_table, intervals, leave_out;
     struct points_arguments points;
 };
@@ -46,6 +47,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"only", OPT_STRING, &a->only, 0, 0, NULL, "NAME", "fit stack or accelerator numbers alone, or those of one name"},
         {"trust", OPT_STRING, &a->trust, 0, 0, NULL, "A", "fit only the runs whose trust column says so"},
         {"folds", OPT_INT, &a->folds, 0, 1000, NULL, "N", "parts of the cross-validation (default 10; 0 = none)"},
+        {"threads", OPT_INT, &a->threads, 1, 256, NULL, "N", "threads; the answer is the same for any number (default: one for each core)"},
         {"full-table", OPT_FLAG, &a->full_table, 0, 0, NULL, NULL, "weak prior, groups of many runs count less: how the shipped numbers are made"},
         {"leave-groups-out", OPT_FLAG, &a->leave_out, 0, 0, NULL, NULL, "fit without each group of runs in turn, and how well it is predicted then"},
         {"intervals", OPT_FLAG, &a->intervals, 0, 0, NULL, NULL, "no fit: the 80 % intervals of predictions, by stack, experts and nodes"},
@@ -199,27 +201,117 @@ static int write_intervals(const struct arguments *a, struct validation *validat
     return result == 0 ? EXIT_ANSWERED : result == PROFILE_STORE_MACHINE ? EXIT_MACHINE : EXIT_INPUT;
 }
 
-static int print_groups(struct calibration *c, struct arena *arena, struct err *err)
+/* ---- groups left out ---- */
+
+static void say_progress(const struct left_out *g, int done, int all)
 {
-    static const char *const titles[] = {"runs", "median, fitted", "p90", "median, unseen", "p90"};
-    struct left_out *groups;
-    int n = calibrate_leave_groups_out(c, arena, &groups, err);
+    fprintf(stderr, "%d of %d: %s, %d runs, |error| median %.1f %% fitted, %.1f %% unseen\n", done, all, g->group, g->fitted.n, 100 * g->fitted.median,
+            100 * g->unseen.median);
+}
+
+static const char *group_name(const struct left_out *g)
+{
+    return g->group ? g->group : "all";
+}
+
+static double ratio_of(const struct left_out *g)
+{
+    return g->unseen.median / g->fitted.median;
+}
+
+/* "h100-sxm sustained -3.1 %; ..." */
+static const char *moves_of(const struct left_out *g, char *text, size_t size)
+{
+    size_t used = 0;
+    *text = 0;
+    for (int m = 0; m < LEFT_OUT_MOVES && g->move[m].parameter && used < size; m++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s %s %+.1f %%", m ? "; " : "", g->move[m].parameter->name,
+                                 g->move[m].parameter->field->name, 100 * expm1(g->move[m].by));
+    return text;
+}
+
+static void print_groups_table(const struct left_out *groups, int n)
+{
+    static const char *const titles[] = {"runs", "median", "p90", "unseen", "p90", "ratio", "lost"};
     struct table *table = table_new("  ");
     table_column(table, "group left out", TABLE_LEFT);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 7; i++)
         table_column(table, titles[i], TABLE_RIGHT);
-    for (int g = 0; g < n; g++) {
-        const double numbers[] = {groups[g].fitted.median, groups[g].fitted.p90, groups[g].unseen.median, groups[g].unseen.p90};
-        table_cell(table, "%s", groups[g].group);
-        table_cell(table, "%d", groups[g].fitted.n);
-        for (int i = 0; i < 4; i++)
-            table_cell(table, "%.1f %%", 100 * numbers[i]);
+    table_column(table, "what moves its predictions", TABLE_LEFT);
+    for (int g = 0; g <= n; g++) {
+        const struct left_out *at = &groups[g];
+        char moves[400];
+        if (g == n)
+            table_rule(table);
+        table_cell(table, "%s", group_name(at));
+        table_cell(table, "%d", at->fitted.n);
+        table_cell(table, "%.1f %%", 100 * at->fitted.median);
+        table_cell(table, "%.1f %%", 100 * at->fitted.p90);
+        table_cell(table, "%.1f %%", 100 * at->unseen.median);
+        table_cell(table, "%.1f %%", 100 * at->unseen.p90);
+        table_cell(table, "%.2f", ratio_of(at));
+        table_cell(table, at->lost ? "%d" : "", at->lost);
+        table_cell(table, "%s", moves_of(at, moves, sizeof moves));
     }
-    if (n >= 0)
-        table_print(table, stdout);
+    table_print(table, stdout);
+    puts("\n|error| of each group's step times, fitted with it and without it. Lost: numbers of its predictions that no run\n"
+         "of another group tells; they are the prior again.");
     table_free(table);
-    return n >= 0 ? EXIT_ANSWERED : EXIT_INPUT;
 }
+
+static void print_groups_csv(const struct left_out *groups, int n)
+{
+    puts("group,runs,fitted_median,fitted_p90,unseen_median,unseen_p90,ratio,lost,moves");
+    for (int g = 0; g <= n; g++) {
+        const struct left_out *at = &groups[g];
+        char moves[400];
+        printf("%s,%d,%.4f,%.4f,%.4f,%.4f,%.3f,%d,%s\n", group_name(at), at->fitted.n, at->fitted.median, at->fitted.p90, at->unseen.median,
+               at->unseen.p90, ratio_of(at), at->lost, moves_of(at, moves, sizeof moves));
+    }
+}
+
+static void print_groups_json(const struct left_out *groups, int n)
+{
+    struct json *root = json_new_object(), *list = json_put_array(root, "groups_left_out");
+    for (int g = 0; g <= n; g++) {
+        struct json *item = json_new_object();
+        json_put_string(item, "group", group_name(&groups[g]));
+        put_errors(item, "fitted", &groups[g].fitted);
+        put_errors(item, "unseen", &groups[g].unseen);
+        json_put_number(item, "ratio", ratio_of(&groups[g]));
+        json_put_int(item, "lost", groups[g].lost);
+        struct json *moves = json_put_array(item, "moves");
+        for (int m = 0; m < LEFT_OUT_MOVES && groups[g].move[m].parameter; m++) {
+            struct json *move = json_new_object();
+            json_put_string(move, "name", groups[g].move[m].parameter->name);
+            json_put_string(move, "field", groups[g].move[m].parameter->field->name);
+            json_put_number(move, "step_time", expm1(groups[g].move[m].by));
+            json_push(moves, move);
+        }
+        json_push(list, item);
+    }
+    char *text = json_print(root);
+    fputs(text, stdout);
+    free(text);
+    json_free(root);
+}
+
+static int write_groups(const struct arguments *a, struct calibration *c, struct arena *arena, struct err *err)
+{
+    struct left_out *groups;
+    int n = calibrate_leave_groups_out(c, say_progress, arena, &groups, err);
+    if (n < 0)
+        return EXIT_INPUT;
+    if (a->format == FORMAT_JSON)
+        print_groups_json(groups, n);
+    else if (a->format == FORMAT_CSV)
+        print_groups_csv(groups, n);
+    else
+        print_groups_table(groups, n);
+    return EXIT_ANSWERED;
+}
+
+/* ---- the fit ---- */
 
 static int fit(const struct arguments *a, struct validation *validation, struct err *err)
 {
@@ -233,6 +325,7 @@ static int fit(const struct arguments *a, struct validation *validation, struct 
         options.freedom = 0.5;
         options.by_group = true;
     }
+    validation->threads = (int)a->threads;
     validation_price_all(validation);
     int code = EXIT_INPUT;
     if (calibrate_init(&r->calibration, validation, &options, &arena, err) == 0) {
@@ -242,7 +335,7 @@ static int fit(const struct arguments *a, struct validation *validation, struct 
         errors_of(&r->calibration, &arena, &r->after);
         if (result == 0 && a->folds > 1 && r->calibration.runs > 1)
             result = calibrate_cross_validate(&r->calibration, (int)a->folds, &arena, &before, &r->unseen, err);
-        code = result != 0 ? EXIT_INPUT : a->leave_out ? print_groups(&r->calibration, &arena, err) : write_answer(a, r, err);
+        code = result != 0 ? EXIT_INPUT : a->leave_out ? write_groups(a, &r->calibration, &arena, err) : write_answer(a, r, err);
     }
     arena_release(&arena);
     return code;

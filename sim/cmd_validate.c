@@ -17,6 +17,7 @@
 struct arguments {
     const char *runs, *models, *profile, *chart, *trust;
     int format, by;
+    int64_t threads;
 };
 enum { FORMAT_TABLE, FORMAT_JSON, FORMAT_CSV };
 static const char *const formats[] = {"table", "json", "csv", NULL};
@@ -29,6 +30,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "table (default), json or csv: one line per run"},
         {"group-by", OPT_CHOICE, &a->by, 0, 0, validate_by_names, "WHAT", "group (default), accelerator, model or stack"},
         {"trust", OPT_STRING, &a->trust, 0, 0, NULL, "A", "count only the runs whose trust column says so (default: all)"},
+        {"threads", OPT_INT, &a->threads, 1, 256, NULL, "N", "threads; the answer is the same for any number (default: one for each core)"},
         {"chart", OPT_STRING, &a->chart, 0, 0, NULL, "FILE", "predicted against measured as PNG, SVG or PDF"},
         {NULL, 0, NULL, 0, 0, NULL, NULL, NULL}};
     const char *positional[1];
@@ -85,6 +87,7 @@ static int run(const struct arguments *a, struct err *err)
     if (profile_open(NULL, &profile, err) < 0 || (a->profile && profile_layer(profile, a->profile, err) < 0) ||
         validation_load(&validation, a->runs, a->models, profile, err) < 0)
         goto end;
+    validation.threads = (int)a->threads;
     validation_price_all(&validation);
     answer(a, &validation);
     if (a->chart) {

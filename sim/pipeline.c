@@ -10,14 +10,18 @@
 
 struct durations {
     int64_t *forward, *backward, *wgrad, *p2p, *zero, *bytes, *b_bytes, *forward_comm, *backward_comm;
+    int64_t *all; /* the arrays, one behind the other */
+    size_t n_all;
 };
 
 static void fill_durations(const struct stages *s, struct arena *arena, struct durations *d)
 {
     size_t n = (size_t)s->n + 1;
     int64_t **arrays[] = {&d->forward, &d->backward, &d->wgrad, &d->p2p, &d->zero, &d->bytes, &d->b_bytes, &d->forward_comm, &d->backward_comm};
+    d->n_all = n * (sizeof arrays / sizeof *arrays);
+    d->all = arena_array(arena, d->n_all, sizeof(int64_t));
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        *arrays[i] = arena_array(arena, n, sizeof(int64_t));
+        *arrays[i] = d->all + i * n;
     for (int i = 0; i < s->n; i++) {
         d->forward[i] = engine_ps(s->stage[i].forward_s);
         d->backward[i] = engine_ps(s->stage[i].backward_s);
@@ -46,6 +50,65 @@ static struct engine_costs costs_of(const struct stages *s, const struct duratio
                                  .act_bytes = d->bytes, .act_b_bytes = d->b_bytes};
 }
 
+/* ---- what is kept between calls ---- */
+
+void pipeline_memo_forget(struct pipeline_memo *memo)
+{
+    if (memo->start.block)
+        arena_rewind(&memo->arena, memo->start);
+    else {
+        arena_alloc(&memo->arena, 1); /* the first block stays */
+        memo->start = arena_mark(&memo->arena);
+    }
+    memo->n_programs = 0;
+    memo->durations = NULL;
+}
+
+void pipeline_memo_release(struct pipeline_memo *memo)
+{
+    arena_release(&memo->arena);
+    *memo = (struct pipeline_memo){.arena.block_bytes = memo->arena.block_bytes};
+}
+
+static bool same_durations(const struct pipeline_memo *memo, const struct durations *d)
+{
+    return memo && memo->durations && memcmp(memo->durations, d->all, d->n_all * sizeof *d->all) == 0;
+}
+
+static void keep_answer(struct pipeline_memo *memo, const struct durations *d, const struct pipeline *answer)
+{
+    if (!memo || memo->durations)
+        return;
+    memo->durations = arena_array(&memo->arena, d->n_all, sizeof *d->all);
+    memcpy(memo->durations, d->all, d->n_all * sizeof *d->all);
+    memo->answer = *answer;
+}
+
+/* The program, kept where it does not depend on the durations. */
+static int emit(const struct stages *s, const struct durations *d, int64_t micro_batches, struct arena *arena, struct program *ret, struct err *err)
+{
+    struct pipeline_memo *memo = s->question->memo;
+    enum plan_schedule schedule = s->plan->schedule;
+    struct schedule_request request = request_of(s, d, micro_batches);
+    bool kept = memo && schedule != SCHEDULE_ZB_AUTO && schedule != SCHEDULE_ZB_V_AUTO;
+    for (int i = 0; kept && i < memo->n_programs; i++) {
+        if (memo->program[i].micro_batches == micro_batches) {
+            *ret = memo->program[i].program;
+            return 0;
+        }
+    }
+    kept = kept && memo->n_programs < (int)(sizeof memo->program / sizeof *memo->program);
+    if (schedule_emit(schedule, &request, kept ? &memo->arena : arena, ret, err) < 0)
+        return -1;
+    if (kept) {
+        memo->program[memo->n_programs].micro_batches = micro_batches;
+        memo->program[memo->n_programs++].program = *ret;
+    }
+    return 0;
+}
+
+/* ---- the run ---- */
+
 struct run {
     double makespan_s, makespan_no_p2p_s;
     const struct timeline_rank *rank;
@@ -54,10 +117,9 @@ struct run {
 static int run_once(const struct stages *s, const struct durations *d, int64_t micro_batches, double give_up_s, struct arena *arena,
                     struct run *ret, struct err *err)
 {
-    struct schedule_request request = request_of(s, d, micro_batches);
     struct program program;
     struct timeline timeline, quiet;
-    if (schedule_emit(s->plan->schedule, &request, arena, &program, err) < 0)
+    if (emit(s, d, micro_batches, arena, &program, err) < 0)
         return -1;
     struct engine_costs costs = costs_of(s, d, true), no_messages = costs_of(s, d, false);
     if (engine_run(&program, &costs, arena, &timeline, err) < 0)
@@ -79,7 +141,13 @@ int pipeline_run(const struct stages *s, double give_up_s, struct arena *arena, 
     const struct plan *plan = s->plan;
     int64_t all = plan_micro_batches(plan), simulated = all;
     int64_t period = plan->pp * (schedule_of(plan->schedule)->placement == PLACEMENT_BIDIR ? 2 : 1);
+    struct pipeline_memo *memo = s->question->memo;
     fill_durations(s, arena, &d);
+    if (same_durations(memo, &d)) {
+        *ret = memo->answer;
+        arena_rewind(arena, mark);
+        return 0;
+    }
     int64_t most = PIPELINE_OPS_MAX / (3LL * s->n);
     if (all > most) /* same remainder, at least a few periods */
         simulated = all - (all - (most > 4 * period ? most : 4 * period)) / period * period;
@@ -101,6 +169,7 @@ int pipeline_run(const struct stages *s, double give_up_s, struct arena *arena, 
             if (simulated < all) /* GPipe holds more with every micro-batch */
                 ret->kept_bytes[r] += periods * (double)(run.rank[r].peak_bytes - shorter.rank[r].peak_bytes);
         }
+        keep_answer(memo, &d, ret);
     }
     arena_rewind(arena, mark);
     return result;

@@ -7,11 +7,11 @@
 #ifndef SIM_PIPELINE_H
 #define SIM_PIPELINE_H
 
+#include "cost/base/arena.h"
 #include "sim/program.h"
 #include "sim/stages.h"
 #include "sim/timeline.h"
 
-struct arena;
 struct engine_costs;
 struct err;
 
@@ -23,6 +23,19 @@ struct pipeline {
     double busy_s[PREDICT_STAGES_MAX];
     double kept_bytes[PREDICT_STAGES_MAX]; /* peak activations by rank */
 };
+
+/* What pipeline_run keeps between calls for one plan whose durations change (question.memo): the programs, and the first
+ * answer, given again for the same durations. Start with zeros; forget before another plan or model. */
+struct pipeline_memo {
+    struct arena arena; /* block_bytes is the owner's choice */
+    struct arena_mark start;
+    int n_programs;
+    struct { int64_t micro_batches; struct program program; } program[2];
+    int64_t *durations; /* of the first answer, NULL = none */
+    struct pipeline answer;
+};
+void pipeline_memo_forget(struct pipeline_memo *memo);
+void pipeline_memo_release(struct pipeline_memo *memo);
 
 /* give_up_s: a makespan above this is not taken apart (makespan_no_p2p_s = makespan_s). */
 int pipeline_run(const struct stages *stages, double give_up_s, struct arena *arena, struct pipeline *ret, struct err *err);

@@ -16,6 +16,7 @@
 #include "cost/plan.h"
 
 struct err;
+struct pipeline_memo;
 struct timeline;
 
 enum time_part { TIME_COMPUTE, TIME_RECOMPUTE, TIME_TP, TIME_CP, TIME_EP, TIME_PP, TIME_DP, TIME_BUBBLE, TIME_OPTIMIZER, TIME_OTHER, TIME_PARTS };
@@ -51,6 +52,7 @@ struct question {
     const struct stack *stacks; /* resolved stacks by plan->stack name */
     int n_stacks;
     double memory_limit_bytes; /* per accelerator */
+    struct pipeline_memo *memo; /* the owner's, for one plan priced again and again (sim/pipeline.h); NULL = none; never shared by threads */
 };
 
 /* err: only for plans that break a rule (use plan_check first for the sentences). */

@@ -9,6 +9,7 @@
 #include "cost/base/json.h"
 #include "cost/base/unit.h"
 #include "cost/profile.h"
+#include "sim/validate_rows.h"
 
 const char *const run_counter_names[] = {"allocated", "reserved", "device", NULL};
 
@@ -158,7 +159,7 @@ static void take_prediction(struct outcome *o, const struct prediction *p)
     memcpy(o->time_s, p->time_s, sizeof o->time_s);
 }
 
-void validation_price(struct validation *v, int row)
+static void price(struct validation *v, int row, struct prediction *scratch)
 {
     struct outcome *o = &v->outcome[row];
     struct err err = {0};
@@ -168,14 +169,23 @@ void validation_price(struct validation *v, int row)
     const struct cluster *cluster = &v->clusters[o->cluster].cluster;
     struct question question = {.model = &v->models[o->model].model, .cluster = cluster, .profile = v->profile, .stacks = v->stacks,
                                 .n_stacks = v->n_stacks, .memory_limit_bytes = cluster->accelerator.memory_bytes};
-    if (predict_plan(&question, &o->mapped.plan, v->scratch, &err) < 0)
+    if (predict_plan(&question, &o->mapped.plan, scratch, &err) < 0)
         say_reason(o->mapped.reason, &err);
     else
-        take_prediction(o, v->scratch);
+        take_prediction(o, scratch);
+}
+
+void validation_price(struct validation *v, int row)
+{
+    price(v, row, v->scratch);
+}
+
+static void visit(void *context, struct row_pricer *pricer, int row)
+{
+    price(context, row, &pricer->prediction);
 }
 
 void validation_price_all(struct validation *v)
 {
-    for (int row = 0; row < v->table.n; row++)
-        validation_price(v, row);
+    validation_visit_rows(v, v->table.n, visit, v);
 }

@@ -2,7 +2,9 @@
  *
  * validation_load maps each run to a plan and loads its model and cluster once;
  * validation_price predicts one run with the accelerators and stacks as they now
- * stand in the struct (calibrate changes them between calls). Not thread-safe. */
+ * stand in the struct (calibrate changes them between calls). Not thread-safe;
+ * validation_price_all itself uses several threads, with the same answer for any
+ * number of them. */
 #ifndef SIM_VALIDATE_H
 #define SIM_VALIDATE_H
 
@@ -46,6 +48,7 @@ struct validation {
     struct stack stacks[VALIDATE_STACKS_MAX];
     struct outcome *outcome; /* [table.n] */
     struct prediction *scratch;
+    int threads; /* 0 = one for each core */
 };
 struct model_of_run {
     const char *name;

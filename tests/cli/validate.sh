@@ -51,6 +51,9 @@ expect calibrate 0 "$program" calibrate --measured runs.csv --models models.json
 says out 'on runs that the fit did not see'
 expect layered 0 "$program" validate runs.csv --models models.json --profile my.db
 says out 'default + my.db'
+"$program" calibrate --measured runs.csv --models models.json --threads 1 > one.txt 2>&1
+"$program" calibrate --measured runs.csv --models models.json --threads 3 > three.txt 2>&1
+cmp one.txt three.txt || { echo "calibrate: the number of threads changes the answer"; failed=1; }
 printf 'Bus error (core dumped)\n' > crashed.txt
 expect crashed 3 "$program" calibrate --nccl-tests crashed.txt
 says err 'Bus error'
