@@ -54,54 +54,87 @@ static double measure(const struct bench *bench, const struct call *call)
     return mean_of_ranks(bench, samples[n / 4]);
 }
 
-static float *filled(struct device *device, int64_t n)
+/* n values of the type, no two neighbours alike. */
+static void *filled_as(struct device *device, enum element type, int64_t n)
 {
-    float *x = device_floats(device, n), *host = malloc((size_t)n * sizeof *host);
-    if (!host)
+    void *x = type == ELEMENT_F32 ? device_floats(device, n) : device_elements(device, n);
+    size_t bytes = (size_t)n * element_bytes(type);
+    float *host = malloc((size_t)n * sizeof *host);
+    void *elements = malloc(bytes);
+    if (!host || !elements)
         abort();
     uint32_t state = 12345;
     for (int64_t i = 0; i < n; i++) {
         state = state * 1664525u + 1013904223u;
         host[i] = (float)(state >> 8) * 0x1p-24f - 0.5f;
     }
-    device->upload(device, x, host, (size_t)n * sizeof *host);
+    kernels_ref.convert(NULL, n, ELEMENT_F32, host, type, elements);
+    device->upload(device, x, elements, bytes);
     free(host);
+    free(elements);
     return x;
+}
+
+static void *filled(struct device *device, int64_t n)
+{
+    return filled_as(device, device->kernels->type, n);
+}
+
+static float *filled_floats(struct device *device, int64_t n)
+{
+    return filled_as(device, ELEMENT_F32, n);
 }
 
 /* --- products --------------------------------------------------------------------- */
 
+/* Copies of one product's matrices, taken in turn. */
 struct gemm_call {
     const struct bench *bench;
-    bool transpose_a, transpose_b;
-    int m, n, k, copies;
-    float *a, *b, *c;
+    struct gemm gemm;
+    int64_t copies, a, b, c; /* elements of each matrix */
 };
 
 static void run_gemm(void *context, int turn)
 {
     const struct gemm_call *g = context;
-    int64_t at = turn % g->copies, size_a = (int64_t)g->m * g->k, size_b = (int64_t)g->n * g->k,
-            size_c = (int64_t)g->m * g->n;
-    g->bench->device->kernels->gemm(g->bench->device->queue, g->transpose_a, g->transpose_b, g->m, g->n, g->k,
-                                    g->a + at * size_a, g->transpose_a ? g->m : g->k, g->b + at * size_b,
-                                    g->transpose_b ? g->k : g->n, g->transpose_a, g->c + at * size_c, g->n);
+    const struct kernels *kernels = g->bench->device->kernels;
+    int64_t at = turn % g->copies;
+    struct gemm gemm = g->gemm;
+    gemm.a = element_at(kernels->type, gemm.a, at * g->a);
+    gemm.b = element_at(kernels->type, gemm.b, at * g->b);
+    gemm.c = element_at(gemm.c_type, gemm.c, at * g->c);
+    kernels->gemm(g->bench->device->queue, 1, &gemm);
 }
 
 double bench_gemm_s(struct bench *bench, bool transpose_a, bool transpose_b, int m, int n, int k)
 {
-    int64_t each = (int64_t)m * k + (int64_t)n * k + (int64_t)m * n;
-    struct gemm_call g = {bench, transpose_a, transpose_b, m, n, k, (int)(ROTATION_FLOATS / each) + 1,
-                          NULL,  NULL,        NULL};
+    struct device *device = bench->device;
+    struct gemm_call g = {bench, .a = (int64_t)m * k, .b = (int64_t)n * k, .c = (int64_t)m * n};
     struct call call = {run_gemm, &g, false};
+    g.copies = ROTATION_FLOATS / (g.a + g.b + g.c) + 1;
     g.copies = g.copies > 16 ? 16 : g.copies;
-    g.a = filled(bench->device, (int64_t)g.copies * m * k);
-    g.b = filled(bench->device, (int64_t)g.copies * n * k);
-    g.c = device_floats(bench->device, (int64_t)g.copies * m * n);
+    bool weights = transpose_a; /* a gradient of weights: fp32, added to */
+    void *c = weights ? device_floats(device, g.copies * g.c) : device_elements(device, g.copies * g.c);
+    g.gemm = (struct gemm){.transpose_a = transpose_a,
+                           .transpose_b = transpose_b,
+                           .accumulate = weights,
+                           .m = m,
+                           .n = n,
+                           .k = k,
+                           .a = filled(device, g.copies * g.a),
+                           .stride_a = transpose_a ? m : k,
+                           .b = filled(device, g.copies * g.b),
+                           .stride_b = transpose_b ? k : n,
+                           .c = c,
+                           .stride_c = n,
+                           .c_type = weights ? ELEMENT_F32 : device->kernels->type};
     double seconds = measure(bench, &call);
-    device_free(bench->device, g.a, (int64_t)g.copies * m * k);
-    device_free(bench->device, g.b, (int64_t)g.copies * n * k);
-    device_free(bench->device, g.c, (int64_t)g.copies * m * n);
+    device_free_elements(device, (void *)(uintptr_t)g.gemm.a, g.copies * g.a);
+    device_free_elements(device, (void *)(uintptr_t)g.gemm.b, g.copies * g.b);
+    if (weights)
+        device_free(device, c, g.copies * g.c);
+    else
+        device_free_elements(device, c, g.copies * g.c);
     return seconds;
 }
 
@@ -218,8 +251,9 @@ static double attention_seconds(struct bench *bench, int head_dim, int sequence,
     struct device *device = bench->device;
     int width = heads * head_dim, columns = 3 * width;
     int64_t n = (int64_t)sequence * columns;
-    float *qkv = filled(device, n), *dqkv = device_floats(device, n), *o = filled(device, n / 3),
-          *dout = filled(device, n / 3);
+    enum element type = device->kernels->type;
+    void *qkv = filled(device, n), *o = filled(device, n / 3), *dout = filled(device, n / 3);
+    float *dqkv = device_floats(device, n);
     float *lse = device_floats(device, (int64_t)heads * sequence);
     int *position = device_ints(device, sequence), *host = malloc((size_t)sequence * sizeof *host);
     if (!host)
@@ -238,8 +272,8 @@ static double attention_seconds(struct bench *bench, int head_dim, int sequence,
                                 .position_k = position,
                                 .scale = 1 / sqrtf((float)head_dim),
                                 .q = qkv,
-                                .k = qkv + width,
-                                .v = qkv + 2 * width,
+                                .k = element_at(type, qkv, width),
+                                .v = element_at(type, qkv, 2 * width),
                                 .stride_q = columns,
                                 .stride_kv = columns,
                                 .stride_o = width,
@@ -250,10 +284,10 @@ static double attention_seconds(struct bench *bench, int head_dim, int sequence,
     run_attention(&a, 0); /* lse for backward */
     a.backward = backward;
     double seconds = measure(bench, &call);
-    device_free(device, qkv, n);
+    device_free_elements(device, qkv, n);
     device_free(device, dqkv, n);
-    device_free(device, o, n / 3);
-    device_free(device, dout, n / 3);
+    device_free_elements(device, o, n / 3);
+    device_free_elements(device, dout, n / 3);
     device_free(device, lse, (int64_t)heads * sequence);
     device_free(device, position, sequence);
     return seconds;
@@ -290,47 +324,62 @@ void bench_fit_attention(struct bench *bench, int head_dim, double peak_flop_per
 
 /* --- memory-bound kernels ------------------------------------------------------------ */
 
-struct pointwise_call {
+struct adamw_call {
     const struct bench *bench;
-    const struct bench_shape *shape;
-    float *x, *y, *z, *w;
-    int *index;
-    int kind;
+    int64_t n;
+    float *gradient, *weight, *m, *v;
+    void *copy; /* NULL where elements are floats: nothing is copied then */
+    double *sum;
 };
 
 static void run_adamw(void *context, int turn)
 {
-    const struct pointwise_call *p = context;
+    const struct adamw_call *c = context;
+    struct adamw_part part = {0, c->n, 0.1f};
     struct adamw a = {.learning_rate = 1e-3f,
                       .beta1 = 0.9f,
                       .beta2 = 0.95f,
                       .epsilon = 1e-8f,
-                      .weight_decay = 0.1f,
                       .correction1 = 0.1f,
                       .correction2 = 0.05f,
                       .gradient_scale = 1};
-    const struct device *d = p->bench->device;
+    const struct device *d = c->bench->device;
     (void)turn;
-    d->kernels->sum_squares(d->queue, 1 << 20, p->x);
-    d->kernels->adamw(d->queue, 1 << 20, &a, p->x, p->y, p->z, p->w);
+    d->kernels->sum_squares(d->queue, 1, &part, c->gradient, c->sum);
+    d->kernels->adamw(d->queue, &a, 1, &part, c->gradient, c->weight, c->m, c->v, c->copy);
 }
 
 double bench_adamw_bytes_per_s(struct bench *bench)
 {
     int64_t n = 1 << 20;
-    struct pointwise_call p = {.bench = bench,
-                               .x = filled(bench->device, n),
-                               .y = filled(bench->device, n),
-                               .z = filled(bench->device, n),
-                               .w = device_floats(bench->device, n)};
-    struct call call = {run_adamw, &p, false};
+    struct device *device = bench->device;
+    bool copies = device->kernels->type != ELEMENT_F32;
+    struct adamw_call c = {.bench = bench,
+                           .n = n,
+                           .gradient = filled_floats(device, n),
+                           .weight = filled_floats(device, n),
+                           .m = filled_floats(device, n),
+                           .v = device_floats(device, n),
+                           .copy = copies ? device_elements(device, n) : NULL,
+                           .sum = (double *)(void *)device_floats(device, 2)};
+    struct call call = {run_adamw, &c, false};
     double seconds = measure(bench, &call);
-    device_free(bench->device, p.x, n);
-    device_free(bench->device, p.y, n);
-    device_free(bench->device, p.z, n);
-    device_free(bench->device, p.w, n);
+    float *const floats[] = {c.gradient, c.weight, c.m, c.v};
+    for (int i = 0; i < 4; i++)
+        device_free(device, floats[i], n);
+    device_free_elements(device, c.copy, n);
+    device_free(device, c.sum, 2);
     return 38.0 * (double)n / seconds;
 }
+
+struct pointwise_call {
+    const struct bench *bench;
+    const struct bench_shape *shape;
+    void *x, *y, *z, *w;           /* elements */
+    float *mean, *rstd, *gradient; /* statistics and angles, [tokens x columns of a head]; gradients of weights */
+    int *index;
+    int kind;
+};
 
 enum { NORM, NORM_BACK, ROTARY, RESIDUAL, ACTIVATION, ACTIVATION_BACK, LOSS, LOSS_BACK, POINTWISE_KINDS };
 
@@ -343,16 +392,15 @@ static void run_pointwise(void *context, int turn)
     (void)turn;
     switch (p->kind) {
     case NORM:
-        k->norm_forward(queue, s->tokens, s->hidden, s->hidden, 1e-5f, false, p->x, p->w, NULL, p->y, p->z,
-                        p->z + s->tokens);
+        k->norm_forward(queue, s->tokens, s->hidden, s->hidden, 1e-5f, false, p->x, p->w, NULL, p->y, p->mean, p->rstd);
         break;
     case NORM_BACK:
-        k->norm_backward(queue, s->tokens, s->hidden, s->hidden, false, p->x, p->w, p->z, p->z + s->tokens, p->y, true,
-                         p->x, p->w, NULL);
+        k->norm_backward(queue, s->tokens, s->hidden, s->hidden, false, p->x, p->w, p->mean, p->rstd, p->y, true, p->x,
+                         p->gradient, NULL);
         break;
     case ROTARY:
         k->rotary(queue, s->tokens, s->heads + s->kv_heads, s->head_dim, (s->heads + 2 * s->kv_heads) * s->head_dim,
-                  p->z, p->z, false, p->x);
+                  p->mean, p->rstd, false, p->x);
         break;
     case RESIDUAL:
         k->add(queue, (int64_t)s->tokens * s->hidden, p->x, p->y);
@@ -364,11 +412,11 @@ static void run_pointwise(void *context, int turn)
         k->activation_backward(queue, ACTIVATION_SILU, true, s->tokens, s->ffn, p->x, p->y, p->z);
         break;
     case LOSS:
-        k->logits_max(queue, s->tokens, s->vocab, s->vocab, p->x, p->y);
-        k->logits_sum(queue, s->tokens, s->vocab, s->vocab, p->x, p->y, p->index, 0, p->z, p->z + s->tokens);
+        k->logits_max(queue, s->tokens, s->vocab, s->vocab, p->x, p->mean);
+        k->logits_sum(queue, s->tokens, s->vocab, s->vocab, p->x, p->mean, p->index, 0, p->rstd, p->gradient);
         break;
     case LOSS_BACK:
-        k->logits_gradient(queue, s->tokens, s->vocab, s->vocab, p->x, p->y, p->z, p->index, 0, 1e-3f);
+        k->logits_gradient(queue, s->tokens, s->vocab, s->vocab, p->x, p->mean, p->rstd, p->index, 0, 1e-3f);
         break;
     default:
         break;
@@ -386,24 +434,32 @@ double bench_pointwise(struct bench *bench, const struct bench_shape *s, double 
     const double calls[POINTWISE_KINDS] = {2, 2, 2, 4, 1, 1, 0.125, 0.125};
     int widest = s->vocab > 2 * s->ffn ? s->vocab : 2 * s->ffn;
     int64_t n = (int64_t)s->tokens * (widest > 3 * s->hidden ? widest : 3 * s->hidden);
+    int64_t floats = (int64_t)s->tokens * (s->head_dim > s->hidden ? s->head_dim : s->hidden);
+    struct device *device = bench->device;
     struct pointwise_call p = {.bench = bench,
                                .shape = s,
-                               .x = filled(bench->device, n),
-                               .y = filled(bench->device, n),
-                               .z = filled(bench->device, n),
-                               .w = filled(bench->device, n),
-                               .index = device_ints(bench->device, s->tokens)};
+                               .x = filled(device, n),
+                               .y = filled(device, n),
+                               .z = filled(device, n),
+                               .w = filled(device, n),
+                               .mean = filled_floats(device, floats),
+                               .rstd = filled_floats(device, floats),
+                               .gradient = filled_floats(device, floats),
+                               .index = device_ints(device, s->tokens)};
+    device->zero(device, p.index, (size_t)s->tokens * sizeof *p.index);
     struct call call = {run_pointwise, &p, false};
     double seconds = 0, counted = 0;
     for (p.kind = 0; p.kind < POINTWISE_KINDS; p.kind++) {
         seconds += calls[p.kind] * measure(bench, &call);
         counted += calls[p.kind] * bytes[p.kind] / bytes_per_s;
     }
-    device_free(bench->device, p.x, n);
-    device_free(bench->device, p.y, n);
-    device_free(bench->device, p.z, n);
-    device_free(bench->device, p.w, n);
-    device_free(bench->device, p.index, s->tokens);
+    void *const elements[] = {p.x, p.y, p.z, p.w};
+    float *const statistics[] = {p.mean, p.rstd, p.gradient};
+    for (int i = 0; i < 4; i++)
+        device_free_elements(device, elements[i], n);
+    for (int i = 0; i < 3; i++)
+        device_free(device, statistics[i], floats);
+    device_free(device, p.index, s->tokens);
     return seconds / counted;
 }
 
@@ -424,23 +480,23 @@ static void run_comm(void *context, int turn)
     (void)turn;
     switch (c->op) {
     case COLLECTIVE_ALL_REDUCE:
-        comm_all_reduce(c->comm, COMM_SUM, c->n, c->to);
+        comm_all_reduce(c->comm, COMM_SUM, ELEMENT_F32, c->n, c->to);
         break;
     case COLLECTIVE_ALL_GATHER:
-        comm_all_gather(c->comm, each, c->from, c->to);
+        comm_all_gather(c->comm, ELEMENT_F32, each, c->from, c->to);
         break;
     case COLLECTIVE_REDUCE_SCATTER:
-        comm_reduce_scatter(c->comm, each, c->from, c->to);
+        comm_reduce_scatter(c->comm, ELEMENT_F32, each, c->from, c->to);
         break;
     case COLLECTIVE_ALL_TO_ALL:
-        comm_all_to_all(c->comm, c->counts, c->from, c->counts, c->to);
+        comm_all_to_all(c->comm, ELEMENT_F32, c->counts, c->from, c->counts, c->to);
         break;
     default: { /* there and back: two messages */
         int rank = comm_rank(c->comm);
         struct comm_request r = {0};
         for (int way = 0; way < 2 && rank < 2; way++) {
-            r = rank == way ? comm_send(c->comm, 1 - rank, 0, c->n, c->from)
-                            : comm_receive(c->comm, 1 - rank, 0, c->n, c->to);
+            r = rank == way ? comm_send(c->comm, 1 - rank, ELEMENT_F32, c->n, c->from)
+                            : comm_receive(c->comm, 1 - rank, ELEMENT_F32, c->n, c->to);
             comm_wait(&r);
         }
         break;
@@ -473,8 +529,8 @@ void bench_fit_collective(struct bench *bench, enum collective_op op, struct alp
 {
     static const int64_t sizes[] = {256, 8192, 131072, 2097152}; /* floats */
     int ranks = bench->world->size;
-    struct comm_call c = {bench->world->comm[WORLD_ALL],  op, 0, NULL, filled(bench->device, sizes[3]),
-                          filled(bench->device, sizes[3])};
+    struct comm_call c = {bench->world->comm[WORLD_ALL],         op, 0, NULL, filled_floats(bench->device, sizes[3]),
+                          filled_floats(bench->device, sizes[3])};
     c.counts = calloc((size_t)ranks, sizeof *c.counts);
     if (!c.counts)
         abort();

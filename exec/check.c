@@ -54,11 +54,23 @@ void check_end(struct check_bounds *b)
 
 /* --- one parameter: rank 0 shows the whole, the others compare what they own --------- */
 
-static double largest(const float *x, int64_t n)
+/* n floats of the device on the host; the caller frees. */
+static float *host_copy(const struct trainer *t, const float *x, int64_t n)
+{
+    float *host = malloc((size_t)n * sizeof *host + 1);
+    if (!host)
+        abort();
+    t->executor.device->download(t->executor.device, host, x, (size_t)n * sizeof *host);
+    return host;
+}
+
+static double largest(const struct trainer *t, const float *x, int64_t n)
 {
     double max = 0;
+    float *host = host_copy(t, x, n);
     for (int64_t i = 0; i < n; i++)
-        max = fmax(max, fabs((double)x[i]));
+        max = fmax(max, fabs((double)host[i]));
+    free(host);
     return max;
 }
 
@@ -81,7 +93,7 @@ static void compare_element(const struct shown *shown, int64_t at, float mine, s
     ret->ratio = fmax(ret->ratio, ratio);
 }
 
-/* values: what this rank owns of the unit. */
+/* values: what this rank owns of the unit, on the device. */
 static void compare_unit(const struct trainer *t, const struct unit *unit, const float *values,
                          const struct shown *shown, struct compared *ret)
 {
@@ -91,14 +103,16 @@ static void compare_unit(const struct trainer *t, const struct unit *unit, const
             continue;
         int64_t first, n = optimizer_part(unit, param, &first), inside = first + unit->owned_first - param->offset;
         bool counted = optimizer_counts(&t->executor, unit, param);
+        float *mine = host_copy(t, values + first, n);
         for (int64_t i = 0; i < n; i++) {
             int64_t row = param->first_row + (inside + i) / param->columns,
                     column = param->first_column + (inside + i) % param->columns;
             if (row >= shown->param.all_rows)
                 continue;
-            compare_element(shown, row * shown->param.columns + column, values[first + i], ret);
+            compare_element(shown, row * shown->param.columns + column, mine[i], ret);
             ret->elements += counted;
         }
+        free(mine);
     }
 }
 
@@ -171,7 +185,9 @@ static void check_gradient(struct check_bounds *b, int u, int p, double scale, s
     show(b, u, p, scale, &shown);
     int64_t n = (int64_t)shown.param.rows * shown.param.columns;
     if (b->reference)
-        memcpy(shown.value, b->reference->executor.params.unit[u]->owned_gradient + shown.param.offset, (size_t)n * 4);
+        b->reference->device.download(&b->reference->device, shown.value,
+                                      b->reference->executor.params.unit[u]->owned_gradient + shown.param.offset,
+                                      (size_t)n * 4);
     for (int64_t i = 0; i < n; i++)
         shown.bound[i] = (float)shown.scale;
     broadcast(b->trainer, &shown);
@@ -193,13 +209,16 @@ static void check_weight(struct check_bounds *b, int u, int p, double scale, con
         const struct unit *unit = b->reference->executor.params.unit[u];
         const struct optimizer_state *o = &b->reference->optimizer;
         double correction = 1 - pow(o->beta2, (double)o->step);
-        memcpy(shown.value, unit->owned_weight + shown.param.offset, (size_t)n * 4);
+        float *squares = host_copy(b->reference, unit->v + shown.param.offset, n);
+        b->reference->device.download(&b->reference->device, shown.value, unit->owned_weight + shown.param.offset,
+                                      (size_t)n * 4);
         for (int64_t i = 0; i < n; i++) {
             float *bound = &b->bound[u][shown.param.offset + i];
-            double v = sqrt((double)unit->v[shown.param.offset + i] / correction) + o->epsilon;
+            double v = sqrt((double)squares[i] / correction) + o->epsilon;
             *bound += (float)(reference_step->optimizer.learning_rate * fmin(2, 2 * shown.scale / v));
             shown.bound[i] = *bound + (float)(8 * 0x1p-24) * fabsf(shown.value[i]);
         }
+        free(squares);
     }
     broadcast(b->trainer, &shown);
     compare(b->trainer, &shown, true, &mine);
@@ -208,8 +227,9 @@ static void check_weight(struct check_bounds *b, int u, int p, double scale, con
 }
 
 /* The layer's largest gradient, over its dense and expert units. */
-static double layer_scale(const struct params *params, int u)
+static double layer_scale(const struct trainer *reference, int u)
 {
+    const struct params *params = &reference->executor.params;
     const struct unit *unit = params->unit[u];
     size_t length = strlen(unit->key), experts = strlen(".experts");
     if (length > experts && strcmp(unit->key + length - experts, ".experts") == 0)
@@ -217,7 +237,7 @@ static double layer_scale(const struct params *params, int u)
     double scale = 0;
     for (int i = 0; i < params->n; i++)
         if (strncmp(params->unit[i]->key, unit->key, length) == 0)
-            scale = fmax(scale, largest(params->unit[i]->owned_gradient, params->unit[i]->size));
+            scale = fmax(scale, largest(reference, params->unit[i]->owned_gradient, params->unit[i]->size));
     return scale;
 }
 
@@ -229,13 +249,14 @@ static void each_param(struct check_bounds *b, bool weights, const struct step_r
     double units = params ? params->n : 0;
     comm_all_reduce_doubles(all, COMM_MAX, 1, &units);
     for (int u = 0; u < (int)units; u++) {
-        double n = params ? params->unit[u]->n_params : 0, layer = params ? layer_scale(params, u) : 0;
+        double n = params ? params->unit[u]->n_params : 0, layer = params ? layer_scale(b->reference, u) : 0;
         comm_all_reduce_doubles(all, COMM_MAX, 1, &n);
         for (int p = 0; p < (int)n; p++) {
             double scale = 0;
             if (params) {
                 const struct param *param = &params->unit[u]->param[p];
-                scale = largest(params->unit[u]->owned_gradient + param->offset, (int64_t)param->rows * param->columns);
+                scale = largest(b->reference, params->unit[u]->owned_gradient + param->offset,
+                                (int64_t)param->rows * param->columns);
                 scale = fmax(scale, layer * 1e-3) * b->tolerance * (double)b->step;
             }
             if (weights)

@@ -196,31 +196,47 @@ int checkpoint_save(const struct trainer *t, const char *directory, struct err *
 
 /* --- reading -------------------------------------------------------------------- */
 
+/* values: n weights, n m, n v of the record; those from `from` on go to owned elements [at, at + n). */
+static void take_run(struct device *device, const struct unit *unit, const struct record *record, const float *values,
+                     int64_t from, int64_t at, int64_t n)
+{
+    float *const to[3] = {unit->owned_weight, unit->m, unit->v};
+    for (int i = 0; i < 3; i++)
+        device->upload(device, to[i] + at, values + i * record->n + from, (size_t)n * sizeof *values);
+}
+
+/* Row by row: what record and parameter have in common, and is owned. Returns its elements, padding left out. */
+static int64_t take_param(const struct trainer *t, const struct unit *unit, const struct param *param,
+                          const struct record *record, const float *values)
+{
+    int64_t first, n = optimizer_part(unit, param, &first), inside = first + unit->owned_first - param->offset,
+                   taken = 0, run;
+    for (int64_t i = 0; i < record->n; i += run) {
+        int64_t place = record->inside + i, from = place % record->columns;
+        run = record->columns - from < record->n - i ? record->columns - from : record->n - i;
+        int64_t row = record->first_row + place / record->columns - param->first_row;
+        int64_t column = record->first_column + from - param->first_column, skip = column < 0 ? -column : 0;
+        int64_t end = column + run < param->columns ? run : param->columns - column;
+        int64_t at = row * param->columns + column - inside; /* of the run's start, among the owned */
+        skip = at + skip < 0 ? -at : skip;
+        end = at + end > n ? n - at : end;
+        if (row < 0 || row >= param->rows || skip >= end)
+            continue;
+        take_run(t->executor.device, unit, record, values, i + skip, first + at + skip, end - skip);
+        taken += row + param->first_row < param->all_rows ? end - skip : 0;
+    }
+    return taken;
+}
+
 /* Elements of the record that this rank owns. */
 static int64_t take_over(const struct trainer *t, const struct record *record, const float *values)
 {
     const struct params *params = &t->executor.params;
-    struct device *device = t->executor.device;
     int64_t taken = 0;
     for (int u = 0; u < params->n; u++)
-        for (int p = 0; p < params->unit[u]->n_params; p++) {
-            const struct unit *unit = params->unit[u];
-            const struct param *param = &unit->param[p];
-            int64_t first, n = optimizer_part(unit, param, &first), inside = first + unit->owned_first - param->offset;
-            if (strcmp(param->name, record->name) != 0)
-                continue;
-            for (int64_t i = 0; i < record->n; i++) {
-                int64_t row = record->first_row + (record->inside + i) / record->columns - param->first_row;
-                int64_t column = record->first_column + (record->inside + i) % record->columns - param->first_column;
-                int64_t at = row * param->columns + column - inside;
-                if (row < 0 || row >= param->rows || column < 0 || column >= param->columns || at < 0 || at >= n)
-                    continue;
-                device->upload(device, unit->owned_weight + first + at, values + i, sizeof *values);
-                device->upload(device, unit->m + first + at, values + record->n + i, sizeof *values);
-                device->upload(device, unit->v + first + at, values + 2 * record->n + i, sizeof *values);
-                taken += row + param->first_row < param->all_rows;
-            }
-        }
+        for (int p = 0; p < params->unit[u]->n_params; p++)
+            if (strcmp(params->unit[u]->param[p].name, record->name) == 0)
+                taken += take_param(t, params->unit[u], &params->unit[u]->param[p], record, values);
     return taken;
 }
 
@@ -357,7 +373,9 @@ int checkpoint_load(struct trainer *t, const char *directory, struct err *err)
 {
     if (agree(t, load(t, directory, err), err) < 0)
         return -1;
-    for (int u = 0; u < t->executor.params.n; u++)
+    for (int u = 0; u < t->executor.params.n; u++) {
+        unit_refresh(&t->executor.params, t->executor.params.unit[u]);
         unit_publish(&t->executor.params, t->executor.params.unit[u]);
+    }
     return 0;
 }

@@ -63,20 +63,60 @@ static void end(struct comm *comm, double start_s)
     comm->counters.seconds += device_now_s() - start_s;
 }
 
-static MPI_Op mpi_op(enum comm_reduction reduction)
+static MPI_Datatype mpi_type(enum element type)
 {
-    return reduction == COMM_MAX ? MPI_MAX : MPI_SUM;
+    return type == ELEMENT_F32 ? MPI_FLOAT : MPI_UINT16_T;
 }
 
-void comm_all_reduce(struct comm *comm, enum comm_reduction reduction, int64_t n, float *x)
+static float widened(uint16_t x)
+{
+    float value;
+    uint32_t bits = (uint32_t)x << 16;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* MPI knows no bfloat16: elements travel as words of 16 bits, and are added in fp32 and rounded by the reference. */
+static void add_bf16(void *in, void *inout, int *n, MPI_Datatype *type)
+{
+    const uint16_t *x = in;
+    uint16_t *y = inout;
+    (void)type;
+    for (int i = 0; i < *n; i++) {
+        float sum = widened(x[i]) + widened(y[i]);
+        kernels_ref.convert(NULL, 1, ELEMENT_F32, &sum, ELEMENT_BF16, &y[i]);
+    }
+}
+
+static void max_bf16(void *in, void *inout, int *n, MPI_Datatype *type)
+{
+    const uint16_t *x = in;
+    uint16_t *y = inout;
+    (void)type;
+    for (int i = 0; i < *n; i++)
+        y[i] = widened(x[i]) > widened(y[i]) ? x[i] : y[i];
+}
+
+static MPI_Op mpi_op(enum comm_reduction reduction, enum element type)
+{
+    static MPI_Op bf16[2] = {MPI_OP_NULL, MPI_OP_NULL};
+    if (type == ELEMENT_F32)
+        return reduction == COMM_MAX ? MPI_MAX : MPI_SUM;
+    if (bf16[reduction] == MPI_OP_NULL)
+        MPI_Op_create(reduction == COMM_MAX ? max_bf16 : add_bf16, 1, &bf16[reduction]);
+    return bf16[reduction];
+}
+
+void comm_all_reduce(struct comm *comm, enum comm_reduction reduction, enum element type, int64_t n, void *x)
 {
     if (comm->size == 1)
         return;
-    int64_t bytes = 2 * 4 * n * (comm->size - 1) / comm->size;
+    int64_t bytes = 2 * (int64_t)element_bytes(type) * n * (comm->size - 1) / comm->size;
     double start_s = begin(comm, bytes, bytes);
     for (int64_t at = 0; at < n; at += PIECE) {
         int count = (int)(n - at < PIECE ? n - at : PIECE);
-        MPI_CHECK(comm, MPI_Allreduce(MPI_IN_PLACE, x + at, count, MPI_FLOAT, mpi_op(reduction), comm->mpi));
+        MPI_CHECK(comm, MPI_Allreduce(MPI_IN_PLACE, element_at(type, x, at), count, mpi_type(type),
+                                      mpi_op(reduction, type), comm->mpi));
     }
     end(comm, start_s);
 }
@@ -87,21 +127,21 @@ void comm_all_reduce_doubles(struct comm *comm, enum comm_reduction reduction, i
         return;
     int64_t bytes = 2 * 8 * (int64_t)n * (comm->size - 1) / comm->size;
     double start_s = begin(comm, bytes, bytes);
-    MPI_CHECK(comm, MPI_Allreduce(MPI_IN_PLACE, x, n, MPI_DOUBLE, mpi_op(reduction), comm->mpi));
+    MPI_CHECK(comm, MPI_Allreduce(MPI_IN_PLACE, x, n, MPI_DOUBLE, mpi_op(reduction, ELEMENT_F32), comm->mpi));
     end(comm, start_s);
 }
 
-void comm_all_gather(struct comm *comm, int64_t n_each, const float *mine, float *all)
+void comm_all_gather(struct comm *comm, enum element type, int64_t n_each, const void *mine, void *all)
 {
     if (comm->size == 1) {
         if (all != mine)
-            memcpy(all, mine, (size_t)n_each * sizeof *all);
+            memcpy(all, mine, (size_t)n_each * element_bytes(type));
         return;
     }
-    int64_t bytes = 4 * n_each * (comm->size - 1);
+    int64_t bytes = (int64_t)element_bytes(type) * n_each * (comm->size - 1);
     double start_s = begin(comm, bytes, bytes);
-    const void *from = mine == all + comm->rank * n_each ? MPI_IN_PLACE : mine;
-    MPI_CHECK(comm, MPI_Allgather(from, (int)n_each, MPI_FLOAT, all, (int)n_each, MPI_FLOAT, comm->mpi));
+    const void *from = mine == element_at(type, all, comm->rank * n_each) ? MPI_IN_PLACE : mine;
+    MPI_CHECK(comm, MPI_Allgather(from, (int)n_each, mpi_type(type), all, (int)n_each, mpi_type(type), comm->mpi));
     end(comm, start_s);
 }
 
@@ -112,16 +152,17 @@ static const int *equal_shares(struct comm *comm, int64_t n_each)
     return comm->shares;
 }
 
-void comm_reduce_scatter(struct comm *comm, int64_t n_each, const float *all, float *mine)
+void comm_reduce_scatter(struct comm *comm, enum element type, int64_t n_each, const void *all, void *mine)
 {
     if (comm->size == 1) {
         if (all != mine)
-            memcpy(mine, all, (size_t)n_each * sizeof *mine);
+            memcpy(mine, all, (size_t)n_each * element_bytes(type));
         return;
     }
-    int64_t bytes = 4 * n_each * (comm->size - 1);
+    int64_t bytes = (int64_t)element_bytes(type) * n_each * (comm->size - 1);
     double start_s = begin(comm, bytes, bytes);
-    MPI_CHECK(comm, MPI_Reduce_scatter(all, mine, equal_shares(comm, n_each), MPI_FLOAT, MPI_SUM, comm->mpi));
+    MPI_CHECK(comm, MPI_Reduce_scatter(all, mine, equal_shares(comm, n_each), mpi_type(type), mpi_op(COMM_SUM, type),
+                                       comm->mpi));
     end(comm, start_s);
 }
 
@@ -136,11 +177,11 @@ void comm_broadcast(struct comm *comm, int root, int64_t n, float *x)
     end(comm, start_s);
 }
 
-void comm_all_to_all(struct comm *comm, const int64_t *send_counts, const float *send, const int64_t *receive_counts,
-                     float *receive)
+void comm_all_to_all(struct comm *comm, enum element type, const int64_t *send_counts, const void *send,
+                     const int64_t *receive_counts, void *receive)
 {
     if (comm->size == 1) {
-        memcpy(receive, send, (size_t)send_counts[0] * sizeof *receive);
+        memcpy(receive, send, (size_t)send_counts[0] * element_bytes(type));
         return;
     }
     int *table = malloc((size_t)comm->size * 4 * sizeof *table);
@@ -157,9 +198,11 @@ void comm_all_to_all(struct comm *comm, const int64_t *send_counts, const float 
         sent += send_counts[i];
         received += receive_counts[i];
     }
-    double start_s = begin(comm, 4 * (sent - send_counts[comm->rank]), 4 * (received - receive_counts[comm->rank]));
-    MPI_CHECK(comm,
-              MPI_Alltoallv(send, n_send, at_send, MPI_FLOAT, receive, n_receive, at_receive, MPI_FLOAT, comm->mpi));
+    int64_t each = (int64_t)element_bytes(type);
+    double start_s =
+        begin(comm, each * (sent - send_counts[comm->rank]), each * (received - receive_counts[comm->rank]));
+    MPI_CHECK(comm, MPI_Alltoallv(send, n_send, at_send, mpi_type(type), receive, n_receive, at_receive, mpi_type(type),
+                                  comm->mpi));
     end(comm, start_s);
     free(table);
 }
@@ -200,19 +243,19 @@ static int free_slot(struct comm *comm)
     return first;
 }
 
-struct comm_request comm_send(struct comm *comm, int to, int tag, int64_t n, const float *x)
+struct comm_request comm_send(struct comm *comm, int to, enum element type, int64_t n, const void *x)
 {
     struct comm_request request = {true, free_slot(comm), comm};
-    begin(comm, 4 * n, 0);
-    MPI_CHECK(comm, MPI_Isend(x, (int)n, MPI_FLOAT, to, tag, comm->mpi, &comm->requests[request.index]));
+    begin(comm, (int64_t)element_bytes(type) * n, 0);
+    MPI_CHECK(comm, MPI_Isend(x, (int)n, mpi_type(type), to, 0, comm->mpi, &comm->requests[request.index]));
     return request;
 }
 
-struct comm_request comm_receive(struct comm *comm, int from, int tag, int64_t n, float *x)
+struct comm_request comm_receive(struct comm *comm, int from, enum element type, int64_t n, void *x)
 {
     struct comm_request request = {true, free_slot(comm), comm};
-    begin(comm, 0, 4 * n);
-    MPI_CHECK(comm, MPI_Irecv(x, (int)n, MPI_FLOAT, from, tag, comm->mpi, &comm->requests[request.index]));
+    begin(comm, 0, (int64_t)element_bytes(type) * n);
+    MPI_CHECK(comm, MPI_Irecv(x, (int)n, mpi_type(type), from, 0, comm->mpi, &comm->requests[request.index]));
     return request;
 }
 

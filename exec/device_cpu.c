@@ -44,6 +44,61 @@ static void cpu_wait(struct device *device)
     (void)device;
 }
 
+/* Everything has been done when it returns: an event is the time at which it was recorded. */
+static void *cpu_queue_new(struct device *device)
+{
+    (void)device;
+    return NULL;
+}
+
+static void cpu_queue_free(struct device *device, void *queue)
+{
+    (void)device;
+    (void)queue;
+}
+
+static void *cpu_event_new(struct device *device)
+{
+    (void)device;
+    double *event = calloc(1, sizeof *event);
+    if (!event)
+        abort();
+    return event;
+}
+
+static void cpu_event_free(struct device *device, void *event)
+{
+    (void)device;
+    free(event);
+}
+
+static void cpu_event_record(struct device *device, void *event, void *queue)
+{
+    (void)device;
+    (void)queue;
+    *(double *)event = device_now_s();
+}
+
+static void cpu_queue_wait(struct device *device, void *queue, void *event)
+{
+    (void)device;
+    (void)queue;
+    (void)event;
+}
+
+static bool cpu_event_done(struct device *device, void *event)
+{
+    (void)device;
+    (void)event;
+    return true;
+}
+
+static double cpu_event_s(struct device *device, void *event)
+{
+    (void)device;
+    return *(double *)event;
+}
+
 void device_cpu_init(struct device *device, const struct kernels *kernels)
 {
 #ifdef __GLIBC__ /* buffers come and go all the time: keep their pages instead of giving them back to the system */
@@ -60,8 +115,19 @@ void device_cpu_init(struct device *device, const struct kernels *kernels)
         .copy = cpu_copy,
         .upload = cpu_copy,
         .download = cpu_copy,
+        .fetch = cpu_copy,
+        .host_allocate = cpu_allocate,
+        .host_release = cpu_release,
         .zero = cpu_zero,
         .wait = cpu_wait,
+        .queue_new = cpu_queue_new,
+        .queue_free = cpu_queue_free,
+        .event_new = cpu_event_new,
+        .event_free = cpu_event_free,
+        .event_record = cpu_event_record,
+        .queue_wait = cpu_queue_wait,
+        .event_done = cpu_event_done,
+        .event_s = cpu_event_s,
     };
 }
 
@@ -71,9 +137,9 @@ int64_t device_cpu_share_bytes(int ranks)
     return pages > 0 && page_bytes > 0 ? pages * page_bytes / 10 * 9 / ranks : INT64_MAX;
 }
 
-static void *counted(struct device *device, int64_t n)
+static void *counted(struct device *device, int64_t n, size_t element)
 {
-    size_t bytes = (size_t)n * 4;
+    size_t bytes = (size_t)n * element;
     bool fits = device->bytes_now + (int64_t)bytes <= device->bytes_limit;
     void *memory = fits ? device->allocate(device, bytes) : NULL;
     if (!memory) {
@@ -90,24 +156,42 @@ static void *counted(struct device *device, int64_t n)
     return memory;
 }
 
+static void discard(struct device *device, void *memory, int64_t n, size_t element)
+{
+    if (!memory)
+        return;
+    device->bytes_now -= n * (int64_t)element;
+    device->release(device, memory, (size_t)n * element);
+}
+
 float *device_floats(struct device *device, int64_t n)
 {
-    float *memory = counted(device, n);
+    float *memory = counted(device, n, sizeof *memory);
     device->zero(device, memory, (size_t)n * sizeof *memory);
     return memory;
 }
 
 int *device_ints(struct device *device, int64_t n)
 {
-    return counted(device, n);
+    return counted(device, n, sizeof(int));
 }
 
 void device_free(struct device *device, void *memory, int64_t n)
 {
-    if (!memory)
-        return;
-    device->bytes_now -= n * 4;
-    device->release(device, memory, (size_t)n * 4);
+    discard(device, memory, n, 4);
+}
+
+void *device_elements(struct device *device, int64_t n)
+{
+    size_t element = element_bytes(device->kernels->type);
+    void *memory = counted(device, n, element);
+    device->zero(device, memory, (size_t)n * element);
+    return memory;
+}
+
+void device_free_elements(struct device *device, void *memory, int64_t n)
+{
+    discard(device, memory, n, element_bytes(device->kernels->type));
 }
 
 double device_now_s(void)
@@ -117,20 +201,43 @@ double device_now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-struct tensor *tensor_new(struct device *device, int rows, int columns)
+/* --- tensors ----------------------------------------------------------------- */
+
+static struct tensor *of_type(struct device *device, int rows, int columns, enum element type)
 {
     struct tensor *tensor = calloc(1, sizeof *tensor);
     if (!tensor)
         abort();
-    *tensor = (struct tensor){rows, columns, 1, device, counted(device, (int64_t)rows * columns)};
+    *tensor =
+        (struct tensor){rows, columns, 1, type, device, counted(device, (int64_t)rows * columns, element_bytes(type))};
     return tensor;
+}
+
+static struct tensor *zeroed(struct tensor *tensor)
+{
+    size_t bytes = (size_t)tensor_count(tensor) * element_bytes(tensor->type);
+    tensor->device->zero(tensor->device, tensor->data, bytes);
+    return tensor;
+}
+
+struct tensor *tensor_new(struct device *device, int rows, int columns)
+{
+    return of_type(device, rows, columns, device->kernels->type);
 }
 
 struct tensor *tensor_zeros(struct device *device, int rows, int columns)
 {
-    struct tensor *tensor = tensor_new(device, rows, columns);
-    device->zero(device, tensor->data, (size_t)rows * (size_t)columns * sizeof *tensor->data);
-    return tensor;
+    return zeroed(tensor_new(device, rows, columns));
+}
+
+struct tensor *tensor_floats(struct device *device, int rows, int columns)
+{
+    return of_type(device, rows, columns, ELEMENT_F32);
+}
+
+struct tensor *tensor_zero_floats(struct device *device, int rows, int columns)
+{
+    return zeroed(tensor_floats(device, rows, columns));
 }
 
 struct tensor *tensor_keep(struct tensor *tensor)
@@ -145,6 +252,26 @@ void tensor_drop(struct tensor **tensor)
     *tensor = NULL;
     if (!t || --t->references > 0)
         return;
-    device_free(t->device, t->data, (int64_t)t->rows * t->columns);
+    discard(t->device, t->data, tensor_count(t), element_bytes(t->type));
     free(t);
+}
+
+int64_t tensor_count(const struct tensor *tensor)
+{
+    return (int64_t)tensor->rows * tensor->columns;
+}
+
+void *tensor_at(const struct tensor *tensor, int64_t row, int64_t column)
+{
+    return element_at(tensor->type, tensor->data, row * tensor->columns + column);
+}
+
+struct tensor *tensor_as(struct tensor *tensor, enum element type)
+{
+    if (tensor->type == type)
+        return tensor_keep(tensor);
+    struct device *device = tensor->device;
+    struct tensor *other = of_type(device, tensor->rows, tensor->columns, type);
+    device->kernels->convert(device->queue, tensor_count(tensor), tensor->type, tensor->data, type, other->data);
+    return other;
 }

@@ -22,8 +22,8 @@ static int position_of(const struct plan *plan, int cp_rank, int i, int sequence
 static void fill_positions(struct executor *ex)
 {
     int all = ex->plan->cp * ex->sequence;
-    int *position = malloc((size_t)(all + ex->tokens) * sizeof *position), *row = position + all;
-    if (!position)
+    int *position = malloc((size_t)all * sizeof *position), *row = malloc((size_t)ex->tokens * sizeof *row);
+    if (!position || !row)
         abort();
     for (int r = 0; r < ex->plan->cp; r++)
         for (int i = 0; i < ex->sequence; i++)
@@ -35,6 +35,7 @@ static void fill_positions(struct executor *ex)
     ex->device->upload(ex->device, ex->position, position, (size_t)all * sizeof *position);
     ex->device->upload(ex->device, ex->row_position, row, (size_t)ex->tokens * sizeof *row);
     free(position);
+    ex->host_row_position = row;
 }
 
 /* Angle of pair i at position p: p * theta^(-2i/d). */
@@ -47,7 +48,7 @@ static void fill_angles(struct executor *ex)
         abort();
     for (int t = 0; t < ex->tokens; t++)
         for (int i = 0; i < half; i++) {
-            double angle = ex->row_position[t] * pow(ex->arch->rope_theta, -2.0 * i / ex->head_dim);
+            double angle = ex->host_row_position[t] * pow(ex->arch->rope_theta, -2.0 * i / ex->head_dim);
             host[(int64_t)t * half + i] = (float)cos(angle);
             host[n + (int64_t)t * half + i] = (float)sin(angle);
         }
@@ -98,9 +99,52 @@ void executor_init(struct executor *ex)
 void executor_release(struct executor *ex)
 {
     int64_t angles = (int64_t)ex->tokens * (ex->head_dim / 2);
+    free(ex->host_row_position);
     device_free(ex->device, ex->position, ex->plan->cp * ex->sequence);
     device_free(ex->device, ex->row_position, ex->tokens);
     device_free(ex->device, ex->cosine, angles);
     device_free(ex->device, ex->sine, angles);
     params_release(&ex->params);
+}
+
+/* --- losses ------------------------------------------------------------------ */
+
+struct loss_part {
+    struct loss_part *next;
+    int rows;
+    float *host; /* [2 * rows] sums, then picked */
+};
+
+void executor_note_loss(struct executor *ex, const struct tensor *sum, const struct tensor *picked)
+{
+    size_t bytes = (size_t)sum->rows * sizeof(float);
+    struct loss_part *part = calloc(1, sizeof *part), **last = &ex->losses;
+    float *host = part ? ex->device->host_allocate(ex->device, 2 * bytes) : NULL;
+    if (!host)
+        abort();
+    part->rows = sum->rows;
+    part->host = host;
+    ex->device->fetch(ex->device, host, sum->data, bytes);
+    ex->device->fetch(ex->device, host + sum->rows, picked->data, bytes);
+    while (*last)
+        last = &(*last)->next;
+    *last = part;
+}
+
+/* Once per tp group. */
+void executor_add_losses(struct executor *ex)
+{
+    if (ex->losses)
+        ex->device->wait(ex->device);
+    while (ex->losses) {
+        struct loss_part *part = ex->losses;
+        double loss = 0;
+        for (int r = 0; r < part->rows; r++)
+            loss += log((double)part->host[r]) - (double)part->host[part->rows + r];
+        if (ex->world->tp == 0)
+            ex->loss += loss * (double)ex->loss_factor;
+        ex->losses = part->next;
+        ex->device->host_release(ex->device, part->host, 2 * (size_t)part->rows * sizeof(float));
+        free(part);
+    }
 }

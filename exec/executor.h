@@ -35,11 +35,12 @@ struct executor {
     int hidden, head_dim, heads, kv_heads;   /* heads of this tp rank */
     int kv_first;                            /* its first key/value head */
     int vocab_first, vocab_rows, vocab_real; /* of the table: first row, rows with padding, rows of real words */
-    int *position;                           /* [cp][sequence]: positions of each cp rank */
-    int *row_position;                       /* [tokens] of this rank, on the device */
+    int *position;                           /* [cp][sequence]: positions of each cp rank, on the device */
+    int *row_position, *host_row_position;   /* [tokens] of this rank, on the device and on the host */
     float *cosine, *sine;                    /* [tokens][head_dim / 2] */
     float loss_factor;                       /* 1 / tokens of the global batch */
     float aux_factor;                        /* of the load-balancing loss of one micro-batch */
+    struct loss_part *losses;                /* of micro-batches, not yet added to loss (executor_loss) */
     double loss;     /* this rank's part of the step's loss; the sum over all ranks is the loss */
     double aux_loss; /* the load-balancing part of it */
 };
@@ -47,6 +48,10 @@ struct executor {
 /* The struct's inputs (model .. world, device, params.seed) are set by the caller; this derives the rest. */
 void executor_init(struct executor *ex);
 void executor_release(struct executor *ex);
+/* A micro-batch's loss: sum of log(sum) - picked over the rows; added to ex->loss by executor_add_losses, so that the
+ * host need not wait for it now. */
+void executor_note_loss(struct executor *ex, const struct tensor *sum, const struct tensor *picked);
+void executor_add_losses(struct executor *ex); /* waits for the device */
 
 /* A linear map of this rank: y = x weight^T + bias; weight out x in at an offset of the unit. */
 struct linear {
@@ -78,9 +83,14 @@ void wgrad_run(struct executor *ex, struct wgrad_list *list); /* and empties it 
 /* Activations in bfloat16 (params.rounded): what is written to memory is rounded; sums within a kernel are not. */
 void tensor_store(struct executor *ex, struct tensor *tensor);
 
+/* Rows [first, end) of y from the same rows of x, through the weight or, for the gradient of its input, its transpose.
+ * */
+struct gemm linear_product(const struct linear *linear, bool gradient, const struct tensor *x, int first, int end,
+                           struct tensor *y);
 /* Returned tensors are the caller's reference. */
 struct tensor *linear_forward(struct executor *ex, const struct linear *linear,
                               const struct tensor *x); /* without bias */
+struct tensor *linear_forward_floats(struct executor *ex, const struct linear *linear, const struct tensor *x);
 void linear_add_bias(struct executor *ex, const struct linear *linear, struct tensor *y);
 void linear_bias_gradient(struct executor *ex, const struct linear *linear, const struct tensor *dy);
 struct tensor *linear_backward(struct executor *ex, const struct linear *linear, const struct tensor *dy);

@@ -219,7 +219,7 @@ static struct tensor *project(struct executor *ex, const struct linear *row, con
 
 static void add_to(struct executor *ex, const struct tensor *x, struct tensor *y)
 {
-    ex->kernels->add(ex->queue, (int64_t)y->rows * y->columns, x->data, y->data);
+    ex->kernels->add(ex->queue, tensor_count(y), x->data, y->data);
     tensor_store(ex, y);
 }
 
@@ -276,8 +276,7 @@ struct tensor *layer_forward(struct executor *ex, const struct layer *layer, str
         saved->x = tensor_keep(x);
     }
     saved->h = attention_forward(ex, layer, saved);
-    add_to(ex, x, saved->h);
-    saved->n2 = norm_forward(ex, &layer->norm2, saved->h, &saved->stats2);
+    saved->n2 = add_norm_forward(ex, &layer->norm2, x, saved->h, &saved->stats2);
     struct tensor *y = layer->down.out > 0 ? mlp_forward(ex, layer, saved) : NULL;
     if (layer->experts) {
         struct tensor *routed = moe_forward(ex, layer, saved->n2, first, &saved->moe);
@@ -370,7 +369,7 @@ static struct tensor *attention_backward(struct executor *ex, const struct layer
 static struct tensor *copy_of(struct executor *ex, const struct tensor *x)
 {
     struct tensor *y = tensor_new(ex->device, x->rows, x->columns);
-    ex->device->copy(ex->device, y->data, x->data, (size_t)x->rows * (size_t)x->columns * 4);
+    ex->device->copy(ex->device, y->data, x->data, (size_t)tensor_count(x) * element_bytes(x->type));
     return y;
 }
 

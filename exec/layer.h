@@ -55,6 +55,9 @@ void layer_forget(struct layer_saved *saved, bool full); /* drops what is recomp
 /* Parts; each in its file. */
 struct tensor *norm_forward(struct executor *ex, const struct norm *norm, const struct tensor *x,
                             struct tensor **ret_stats);
+/* x += residual first. */
+struct tensor *add_norm_forward(struct executor *ex, const struct norm *norm, const struct tensor *residual,
+                                struct tensor *x, struct tensor **ret_stats);
 struct tensor *norm_again(struct executor *ex, const struct norm *norm, const struct tensor *x,
                           const struct tensor *stats);
 /* dx += */
@@ -87,7 +90,7 @@ void head_build(struct executor *ex, struct head *ret);
 struct tensor *embedding_forward(struct executor *ex, const struct embedding *embedding, const int *token);
 void embedding_backward(struct executor *ex, const struct embedding *embedding, const int *token, struct tensor *dy,
                         struct wgrad_list *later);
-/* Adds to ex->loss. target[tokens] stays valid until backward. */
+/* Notes the loss (executor_note_loss). target[tokens] stays valid until backward. */
 void head_forward(struct executor *ex, const struct head *head, struct tensor *x, const int *target,
                   struct head_saved *saved);
 struct tensor *head_backward(struct executor *ex, const struct head *head, struct head_saved *saved,

@@ -36,11 +36,11 @@ static struct attention shape(const struct executor *ex, const struct layer *lay
     return a;
 }
 
-static void point_qkv(struct attention *a, const float *qkv)
+static void point_qkv(struct attention *a, const struct tensor *qkv)
 {
-    a->q = qkv;
-    a->k = qkv + a->heads * a->head_dim;
-    a->v = a->k + a->kv_heads * a->head_dim;
+    a->q = qkv->data;
+    a->k = tensor_at(qkv, 0, a->heads * a->head_dim);
+    a->v = tensor_at(qkv, 0, (a->heads + a->kv_heads) * a->head_dim);
 }
 
 static void rotate(struct executor *ex, struct tensor *qkv, bool inverse)
@@ -58,14 +58,14 @@ static void qk_norm(struct executor *ex, const struct layer *layer, struct tenso
         return;
     int heads = ex->heads + ex->kv_heads, rows = qkv->rows;
     saved->raw_qkv = tensor_new(ex->device, rows, qkv->columns);
-    saved->qk_stats = tensor_new(ex->device, 2 * heads, rows);
-    ex->device->copy(ex->device, saved->raw_qkv->data, qkv->data, (size_t)rows * (size_t)qkv->columns * 4);
+    saved->qk_stats = tensor_floats(ex->device, 2 * heads, rows);
+    ex->device->copy(ex->device, saved->raw_qkv->data, qkv->data, (size_t)tensor_count(qkv) * element_bytes(qkv->type));
     for (int h = 0; h < heads; h++) {
         const struct norm *norm = h < ex->heads ? &layer->q_norm : &layer->k_norm;
-        float *stats = saved->qk_stats->data + (int64_t)2 * h * rows;
+        float *stats = tensor_at(saved->qk_stats, 2 * h, 0);
         ex->kernels->norm_forward(ex->queue, rows, ex->head_dim, qkv->columns, ex->arch->norm_epsilon, false,
-                                  saved->raw_qkv->data + h * ex->head_dim, norm->unit->weight + norm->weight, NULL,
-                                  qkv->data + h * ex->head_dim, stats, stats + rows);
+                                  tensor_at(saved->raw_qkv, 0, h * ex->head_dim), unit_weight(norm->unit, norm->weight),
+                                  NULL, tensor_at(qkv, 0, h * ex->head_dim), stats, stats + rows);
     }
 }
 
@@ -77,11 +77,12 @@ static void qk_norm_backward(struct executor *ex, const struct layer *layer, str
     int rows = dqkv->rows;
     for (int h = 0; h < ex->heads + ex->kv_heads; h++) {
         const struct norm *norm = h < ex->heads ? &layer->q_norm : &layer->k_norm;
-        float *stats = saved->qk_stats->data + (int64_t)2 * h * rows, *d = dqkv->data + h * ex->head_dim;
+        float *stats = tensor_at(saved->qk_stats, 2 * h, 0);
+        void *d = tensor_at(dqkv, 0, h * ex->head_dim);
         ex->kernels->norm_backward(ex->queue, rows, ex->head_dim, dqkv->columns, false,
-                                   saved->raw_qkv->data + h * ex->head_dim, norm->unit->weight + norm->weight, stats,
-                                   stats + rows, d, false, d, unit_gradient(&ex->params, norm->unit) + norm->weight,
-                                   NULL);
+                                   tensor_at(saved->raw_qkv, 0, h * ex->head_dim),
+                                   unit_weight(norm->unit, norm->weight), stats, stats + rows, d, false, d,
+                                   unit_gradient(&ex->params, norm->unit) + norm->weight, NULL);
     }
 }
 
@@ -91,15 +92,15 @@ static struct tensor *cut_kv(struct executor *ex, const struct tensor *qkv)
 {
     int width = 2 * ex->kv_heads * ex->head_dim;
     struct tensor *kv = tensor_new(ex->device, qkv->rows, width);
-    ex->kernels->copy_block(ex->queue, qkv->rows, width, qkv->data + ex->heads * ex->head_dim, qkv->columns, false,
-                            kv->data, width);
+    ex->kernels->copy_block(ex->queue, qkv->rows, width, tensor_at(qkv, 0, ex->heads * ex->head_dim), qkv->columns,
+                            false, kv->data, width);
     return kv;
 }
 
 static void point_kv(const struct executor *ex, struct attention *a, const struct tensor *kv, int owner)
 {
     a->k = kv->data;
-    a->v = kv->data + a->kv_heads * a->head_dim;
+    a->v = tensor_at(kv, 0, a->kv_heads * a->head_dim);
     a->stride_kv = kv->columns;
     a->position_k = ex->position + owner * ex->sequence;
 }
@@ -108,9 +109,19 @@ static void point_kv(const struct executor *ex, struct attention *a, const struc
 static void pass(struct comm *comm, const struct tensor *from, struct tensor *to, struct comm_request ret_requests[2])
 {
     int rank = comm_rank(comm), size = comm_size(comm);
-    int64_t n = (int64_t)from->rows * from->columns;
-    ret_requests[0] = comm_receive(comm, (rank + size - 1) % size, 0, n, to->data);
-    ret_requests[1] = comm_send(comm, (rank + 1) % size, 0, n, from->data);
+    int64_t n = tensor_count(from);
+    ret_requests[0] = comm_receive(comm, (rank + size - 1) % size, to->type, n, to->data);
+    ret_requests[1] = comm_send(comm, (rank + 1) % size, from->type, n, from->data);
+}
+
+/* Both have arrived and left: what came is the next block. */
+static void passed(struct comm_request requests[2], struct tensor **now, struct tensor **next)
+{
+    struct tensor *done = *now;
+    comm_wait(&requests[0]);
+    comm_wait(&requests[1]);
+    *now = *next;
+    *next = done;
 }
 
 static void ring_forward(struct executor *ex, struct attention *a, const struct tensor *qkv)
@@ -125,43 +136,41 @@ static void ring_forward(struct executor *ex, struct attention *a, const struct 
         point_kv(ex, a, kv, (ex->world->cp + size - i) % size);
         a->merge = i > 0;
         ex->kernels->attention_forward(ex->queue, a);
-        comm_wait(&requests[0]);
-        comm_wait(&requests[1]);
-        struct tensor *done = kv;
-        kv = next;
-        next = done;
+        if (i + 1 < size)
+            passed(requests, &kv, &next);
     }
     tensor_drop(&kv);
     tensor_drop(&next);
 }
 
-/* [k v | dk dv] goes all the way round and comes home with every rank's part. */
+/* k and v go round as in forward; dk and dv follow one step behind with every rank's part, and come home. */
 static void ring_backward(struct executor *ex, struct attention_gradient *g, const struct tensor *qkv,
                           struct tensor *dqkv)
 {
     struct comm *comm = ex->world->comm[WORLD_CP];
     int size = comm_size(comm), width = 2 * ex->kv_heads * ex->head_dim;
-    struct tensor *now = tensor_zeros(ex->device, qkv->rows, 2 * width),
-                  *next = tensor_new(ex->device, qkv->rows, 2 * width);
-    ex->kernels->copy_block(ex->queue, qkv->rows, width, qkv->data + ex->heads * ex->head_dim, qkv->columns, false,
-                            now->data, 2 * width);
+    struct tensor *kv = cut_kv(ex, qkv), *next = tensor_new(ex->device, kv->rows, width);
+    struct tensor *dkv = tensor_zero_floats(ex->device, kv->rows, width),
+                  *dnext = tensor_floats(ex->device, kv->rows, width);
     for (int i = 0; i < size; i++) {
-        struct comm_request requests[2];
-        point_kv(ex, &g->forward, now, (ex->world->cp + size - i) % size);
-        g->dk = now->data + width;
-        g->dv = g->dk + ex->kv_heads * ex->head_dim;
+        struct comm_request requests[2] = {0}, gradients[2];
+        if (i + 1 < size)
+            pass(comm, kv, next, requests);
+        point_kv(ex, &g->forward, kv, (ex->world->cp + size - i) % size);
+        g->dk = dkv->data;
+        g->dv = tensor_at(dkv, 0, ex->kv_heads * ex->head_dim);
         ex->kernels->attention_backward(ex->queue, g);
-        pass(comm, now, next, requests);
-        comm_wait(&requests[0]);
-        comm_wait(&requests[1]);
-        struct tensor *done = now;
-        now = next;
-        next = done;
+        pass(comm, dkv, dnext, gradients);
+        if (i + 1 < size)
+            passed(requests, &kv, &next);
+        passed(gradients, &dkv, &dnext);
     }
-    ex->kernels->copy_block(ex->queue, qkv->rows, width, now->data + width, 2 * width, false,
-                            dqkv->data + ex->heads * ex->head_dim, dqkv->columns);
-    tensor_drop(&now);
-    tensor_drop(&next);
+    struct tensor *home = tensor_as(dkv, dqkv->type);
+    ex->kernels->copy_block(ex->queue, qkv->rows, width, home->data, width, false,
+                            tensor_at(dqkv, 0, ex->heads * ex->head_dim), dqkv->columns);
+    struct tensor **tensors[] = {&kv, &next, &dkv, &dnext, &home};
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
+        tensor_drop(tensors[i]);
 }
 
 /* --- Ulysses ----------------------------------------------------------------- */
@@ -190,16 +199,17 @@ static int columns_of(const struct executor *ex, const struct ulysses *u, int j,
 }
 
 /* Between this rank's tokens of all heads ("mine") and a block per rank of its heads ("packed"). */
-static void pack_qkv(struct executor *ex, const struct ulysses *u, float *packed, float *mine, int stride, bool back)
+static void pack_qkv(struct executor *ex, const struct ulysses *u, struct tensor *packed, struct tensor *mine,
+                     bool back)
 {
     for (int j = 0; j < u->ranks; j++)
         for (int part = 0, at = 0; part < 3; part++) {
             int first, n = columns_of(ex, u, j, part, &first);
-            float *block = packed + (int64_t)j * ex->tokens * u->width + at;
+            void *block = tensor_at(packed, (int64_t)j * ex->tokens, at), *place = tensor_at(mine, 0, first);
             if (back)
-                ex->kernels->copy_block(ex->queue, ex->tokens, n, block, u->width, true, mine + first, stride);
+                ex->kernels->copy_block(ex->queue, ex->tokens, n, block, u->width, true, place, mine->columns);
             else
-                ex->kernels->copy_block(ex->queue, ex->tokens, n, mine + first, stride, false, block, u->width);
+                ex->kernels->copy_block(ex->queue, ex->tokens, n, place, mine->columns, false, block, u->width);
             at += n;
         }
 }
@@ -210,7 +220,7 @@ static void exchange(struct executor *ex, int width, const struct tensor *from, 
     int ranks = ex->plan->cp;
     for (int j = 0; j < ranks && j < 64; j++)
         counts[j] = (int64_t)ex->tokens * width;
-    comm_all_to_all(ex->world->comm[WORLD_CP], counts, from->data, counts, to->data);
+    comm_all_to_all(ex->world->comm[WORLD_CP], from->type, counts, from->data, counts, to->data);
 }
 
 /* [tokens of all][q k v of my heads] */
@@ -218,7 +228,7 @@ static struct tensor *ulysses_spread(struct executor *ex, const struct ulysses *
 {
     struct tensor *packed = tensor_new(ex->device, ex->tokens * u->ranks, u->width),
                   *all = tensor_new(ex->device, packed->rows, u->width);
-    pack_qkv(ex, u, packed->data, qkv->data, qkv->columns, false);
+    pack_qkv(ex, u, packed, qkv, false);
     exchange(ex, u->width, packed, all);
     tensor_drop(&packed);
     return all;
@@ -228,7 +238,7 @@ static void ulysses_return(struct executor *ex, const struct ulysses *u, struct 
 {
     struct tensor *packed = tensor_new(ex->device, dall->rows, u->width);
     exchange(ex, u->width, dall, packed);
-    pack_qkv(ex, u, packed->data, dqkv->data, dqkv->columns, true);
+    pack_qkv(ex, u, packed, dqkv, true);
     tensor_drop(&packed);
 }
 
@@ -244,11 +254,11 @@ static struct tensor *ulysses_outputs(struct executor *ex, const struct ulysses 
         y = tensor_new(ex->device, ex->tokens * u->ranks, width);
     }
     for (int j = 0; j < u->ranks; j++) {
-        float *block = packed->data + (int64_t)j * ex->tokens * width;
+        void *block = tensor_at(packed, (int64_t)j * ex->tokens, 0);
         if (back)
-            ex->kernels->copy_block(ex->queue, ex->tokens, width, block, width, false, y->data + j * width, all);
+            ex->kernels->copy_block(ex->queue, ex->tokens, width, block, width, false, tensor_at(y, 0, j * width), all);
         else
-            ex->kernels->copy_block(ex->queue, ex->tokens, width, x->data + j * width, all, false, block, width);
+            ex->kernels->copy_block(ex->queue, ex->tokens, width, tensor_at(x, 0, j * width), all, false, block, width);
     }
     if (!back)
         exchange(ex, width, packed, y);
@@ -270,7 +280,7 @@ static struct attention core_shape(const struct executor *ex, const struct layer
     bool spread = is_ulysses(ex);
     struct attention a = shape(ex, layer, spread ? u.heads : ex->heads, spread ? u.kv_heads : ex->kv_heads,
                                spread ? ex->sequence * u.ranks : ex->sequence);
-    point_qkv(&a, saved->qkv->data);
+    point_qkv(&a, saved->qkv);
     a.position_q = a.position_k = ex->position + (spread ? 0 : ex->world->cp * ex->sequence);
     a.o = saved->o->data;
     a.lse = saved->lse->data;
@@ -287,7 +297,7 @@ struct tensor *attention_core_forward(struct executor *ex, const struct layer *l
     saved->qkv = spread ? ulysses_spread(ex, &u, qkv) : tensor_keep(qkv);
     int heads = spread ? u.heads : ex->heads;
     saved->o = tensor_new(ex->device, saved->qkv->rows, heads * ex->head_dim);
-    saved->lse = tensor_new(ex->device, heads, saved->qkv->rows);
+    saved->lse = tensor_floats(ex->device, heads, saved->qkv->rows);
     struct attention a = core_shape(ex, layer, saved);
     if (ring)
         ring_forward(ex, &a, saved->qkv);
@@ -303,16 +313,17 @@ struct tensor *attention_core_backward(struct executor *ex, const struct layer *
     struct ulysses u = ulysses_of(ex);
     bool spread = is_ulysses(ex), ring = ex->plan->cp > 1 && !spread;
     struct tensor *dout = spread ? ulysses_outputs(ex, &u, dcore, false) : tensor_keep(dcore);
-    struct tensor *dall = tensor_zeros(ex->device, saved->qkv->rows, saved->qkv->columns);
-    struct attention_gradient g = {.forward = core_shape(ex, layer, saved), .dout = dout->data, .dq = dall->data};
-    g.dk = dall->data + (g.forward.k - g.forward.q);
-    g.dv = dall->data + (g.forward.v - g.forward.q);
+    struct tensor *sums = tensor_zero_floats(ex->device, saved->qkv->rows, saved->qkv->columns);
+    struct attention_gradient g = {.forward = core_shape(ex, layer, saved), .dout = dout->data, .dq = sums->data};
+    g.dk = tensor_at(sums, 0, g.forward.heads * ex->head_dim);
+    g.dv = tensor_at(sums, 0, (g.forward.heads + g.forward.kv_heads) * ex->head_dim);
     if (ring)
-        ring_backward(ex, &g, saved->qkv, dall);
+        ring_backward(ex, &g, saved->qkv, sums);
     else
         ex->kernels->attention_backward(ex->queue, &g);
     tensor_drop(&dout);
-    struct tensor *dqkv = dall;
+    struct tensor *dall = tensor_as(sums, saved->qkv->type), *dqkv = dall;
+    tensor_drop(&sums);
     if (spread) {
         dqkv = tensor_zeros(ex->device, ex->tokens, (ex->heads + 2 * ex->kv_heads) * ex->head_dim);
         ulysses_return(ex, &u, dall, dqkv);

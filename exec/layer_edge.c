@@ -65,15 +65,15 @@ struct tensor *embedding_forward(struct executor *ex, const struct embedding *em
     unit_acquire(&ex->params, unit);
     struct tensor *partial = tensor_new(ex->device, ex->tokens, ex->hidden);
     ex->kernels->embedding_forward(ex->queue, ex->tokens, ex->hidden, token, ex->vocab_first, ex->vocab_rows,
-                                   unit->weight, partial->data);
+                                   unit_weight(unit, 0), partial->data);
     struct tensor *y = rows_reduce(ex, partial);
     unit_release(&ex->params, unit);
     if (places) {
         unit_acquire(&ex->params, places);
         struct tensor *p = tensor_new(ex->device, ex->rows, ex->hidden);
         ex->kernels->embedding_forward(ex->queue, ex->rows, ex->hidden, own_positions(ex), 0, embedding->positions.out,
-                                       places->weight, p->data);
-        ex->kernels->add(ex->queue, (int64_t)ex->rows * ex->hidden, p->data, y->data);
+                                       unit_weight(places, 0), p->data);
+        ex->kernels->add(ex->queue, tensor_count(y), p->data, y->data);
         tensor_drop(&p);
         unit_release(&ex->params, places);
     }
@@ -109,22 +109,6 @@ void head_build(struct executor *ex, struct head *ret)
     ret->table = build_table(ex, ex->model->tied ? "embedding" : "head");
 }
 
-/* Sum of log(sum) - picked: the loss of the rows, once per tp group. */
-static void add_loss(struct executor *ex, const struct tensor *sum, const struct tensor *picked)
-{
-    float *host = calloc((size_t)sum->rows * 2 + 1, sizeof *host);
-    if (!host)
-        abort();
-    ex->device->download(ex->device, host, sum->data, (size_t)sum->rows * sizeof *host);
-    ex->device->download(ex->device, host + sum->rows, picked->data, (size_t)sum->rows * sizeof *host);
-    double loss = 0;
-    for (int r = 0; r < sum->rows; r++)
-        loss += log((double)host[r]) - (double)host[sum->rows + r];
-    if (ex->world->tp == 0)
-        ex->loss += loss * (double)ex->loss_factor;
-    free(host);
-}
-
 void head_forward(struct executor *ex, const struct head *head, struct tensor *x, const int *target,
                   struct head_saved *saved)
 {
@@ -135,17 +119,17 @@ void head_forward(struct executor *ex, const struct head *head, struct tensor *x
     saved->x = tensor_keep(x);
     saved->target = target;
     saved->n = norm_forward(ex, &head->norm, x, &saved->stats);
-    struct tensor *all = rows_gather(ex, saved->n), *picked = tensor_new(ex->device, rows, 1);
+    struct tensor *all = rows_gather(ex, saved->n), *picked = tensor_floats(ex->device, rows, 1);
     saved->logits = linear_forward(ex, &head->table, all);
-    saved->max = tensor_new(ex->device, rows, 1);
-    saved->sum = tensor_new(ex->device, rows, 1);
+    saved->max = tensor_floats(ex->device, rows, 1);
+    saved->sum = tensor_floats(ex->device, rows, 1);
     ex->kernels->logits_max(ex->queue, rows, ex->vocab_real, ex->vocab_rows, saved->logits->data, saved->max->data);
-    comm_all_reduce(tp, COMM_MAX, rows, saved->max->data);
+    comm_all_reduce(tp, COMM_MAX, ELEMENT_F32, rows, saved->max->data);
     ex->kernels->logits_sum(ex->queue, rows, ex->vocab_real, ex->vocab_rows, saved->logits->data, saved->max->data,
                             target, ex->vocab_first, saved->sum->data, picked->data);
-    comm_all_reduce(tp, COMM_SUM, rows, saved->sum->data);
-    comm_all_reduce(tp, COMM_SUM, rows, picked->data);
-    add_loss(ex, saved->sum, picked);
+    comm_all_reduce(tp, COMM_SUM, ELEMENT_F32, rows, saved->sum->data);
+    comm_all_reduce(tp, COMM_SUM, ELEMENT_F32, rows, picked->data);
+    executor_note_loss(ex, saved->sum, picked);
     tensor_drop(&all);
     tensor_drop(&picked);
     unit_release(&ex->params, head->table.unit);

@@ -13,22 +13,51 @@
 void tensor_store(struct executor *ex, struct tensor *tensor)
 {
     if (ex->params.rounded)
-        ex->kernels->round_bf16(ex->queue, (int64_t)tensor->rows * tensor->columns, tensor->data);
+        ex->kernels->round_bf16(ex->queue, tensor_count(tensor), tensor->data);
+}
+
+struct gemm linear_product(const struct linear *linear, bool gradient, const struct tensor *x, int first, int end,
+                           struct tensor *y)
+{
+    return (struct gemm){.transpose_b = !gradient,
+                         .m = end - first,
+                         .n = y->columns,
+                         .k = x->columns,
+                         .a = tensor_at(x, first, 0),
+                         .stride_a = x->columns,
+                         .b = unit_weight(linear->unit, linear->weight),
+                         .stride_b = linear->in,
+                         .c = tensor_at(y, first, 0),
+                         .stride_c = y->columns,
+                         .c_type = y->type};
+}
+
+static void multiply(struct executor *ex, const struct linear *linear, bool gradient, const struct tensor *x,
+                     struct tensor *y)
+{
+    struct gemm product = linear_product(linear, gradient, x, 0, x->rows, y);
+    ex->kernels->gemm(ex->queue, 1, &product);
+    tensor_store(ex, y);
 }
 
 struct tensor *linear_forward(struct executor *ex, const struct linear *linear, const struct tensor *x)
 {
     struct tensor *y = tensor_new(ex->device, x->rows, linear->out);
-    ex->kernels->gemm(ex->queue, false, true, x->rows, linear->out, linear->in, x->data, x->columns,
-                      linear->unit->weight + linear->weight, linear->in, false, y->data, y->columns);
-    tensor_store(ex, y);
+    multiply(ex, linear, false, x, y);
+    return y;
+}
+
+struct tensor *linear_forward_floats(struct executor *ex, const struct linear *linear, const struct tensor *x)
+{
+    struct tensor *y = tensor_floats(ex->device, x->rows, linear->out);
+    multiply(ex, linear, false, x, y);
     return y;
 }
 
 void linear_add_bias(struct executor *ex, const struct linear *linear, struct tensor *y)
 {
     if (linear->bias >= 0)
-        ex->kernels->bias_add(ex->queue, y->rows, y->columns, linear->unit->weight + linear->bias, y->data);
+        ex->kernels->bias_add(ex->queue, y->rows, y->columns, unit_weight(linear->unit, linear->bias), y->data);
 }
 
 void linear_bias_gradient(struct executor *ex, const struct linear *linear, const struct tensor *dy)
@@ -41,9 +70,7 @@ void linear_bias_gradient(struct executor *ex, const struct linear *linear, cons
 struct tensor *linear_backward(struct executor *ex, const struct linear *linear, const struct tensor *dy)
 {
     struct tensor *dx = tensor_new(ex->device, dy->rows, linear->in);
-    ex->kernels->gemm(ex->queue, false, false, dy->rows, linear->in, linear->out, dy->data, dy->columns,
-                      linear->unit->weight + linear->weight, linear->in, false, dx->data, dx->columns);
-    tensor_store(ex, dx);
+    multiply(ex, linear, true, dy, dx);
     return dx;
 }
 
@@ -52,20 +79,20 @@ struct tensor *rows_gather(struct executor *ex, struct tensor *x)
     if (!ex->plan->sequence_parallel)
         return tensor_keep(x);
     struct tensor *all = tensor_new(ex->device, x->rows * ex->plan->tp, x->columns);
-    comm_all_gather(ex->world->comm[WORLD_TP], (int64_t)x->rows * x->columns, x->data, all->data);
+    comm_all_gather(ex->world->comm[WORLD_TP], x->type, tensor_count(x), x->data, all->data);
     return all;
 }
 
 struct tensor *rows_reduce(struct executor *ex, struct tensor *partial)
 {
-    int64_t n = (int64_t)partial->rows * partial->columns;
+    int64_t n = tensor_count(partial);
     if (!ex->plan->sequence_parallel) {
-        comm_all_reduce(ex->world->comm[WORLD_TP], COMM_SUM, n, partial->data);
+        comm_all_reduce(ex->world->comm[WORLD_TP], COMM_SUM, partial->type, n, partial->data);
         tensor_store(ex, partial);
         return partial;
     }
     struct tensor *mine = tensor_new(ex->device, partial->rows / ex->plan->tp, partial->columns);
-    comm_reduce_scatter(ex->world->comm[WORLD_TP], n / ex->plan->tp, partial->data, mine->data);
+    comm_reduce_scatter(ex->world->comm[WORLD_TP], mine->type, n / ex->plan->tp, partial->data, mine->data);
     tensor_store(ex, mine);
     tensor_drop(&partial);
     return mine;
@@ -75,15 +102,15 @@ struct tensor *rows_scatter(struct executor *ex, const struct tensor *x)
 {
     int rows = x->rows / ex->plan->tp;
     struct tensor *mine = tensor_new(ex->device, rows, x->columns);
-    ex->kernels->copy_block(ex->queue, rows, x->columns, x->data + (int64_t)ex->world->tp * rows * x->columns,
-                            x->columns, false, mine->data, x->columns);
+    ex->kernels->copy_block(ex->queue, rows, x->columns, tensor_at(x, (int64_t)ex->world->tp * rows, 0), x->columns,
+                            false, mine->data, x->columns);
     return mine;
 }
 
 struct tensor *rows_collect(struct executor *ex, const struct tensor *mine, int rows)
 {
     struct tensor *all = tensor_new(ex->device, rows, mine->columns);
-    comm_all_gather(ex->world->comm[WORLD_TP], (int64_t)mine->rows * mine->columns, mine->data, all->data);
+    comm_all_gather(ex->world->comm[WORLD_TP], mine->type, tensor_count(mine), mine->data, all->data);
     return all;
 }
 
@@ -131,35 +158,85 @@ void wgrad_add_embedding(struct wgrad_list *list, const struct linear *table, co
     w->gather_dy = gather_dy;
 }
 
+/* gradient += dy^T x over the rows that count. */
+static struct gemm wgrad_product(const struct wgrad *w, const struct tensor *x, const struct tensor *dy,
+                                 float *gradient)
+{
+    return (struct gemm){.transpose_a = true,
+                         .accumulate = true,
+                         .m = w->linear.out,
+                         .n = w->linear.in,
+                         .k = w->rows,
+                         .a = tensor_at(dy, w->dy_row, 0),
+                         .stride_a = dy->columns,
+                         .b = tensor_at(x, w->x_row, 0),
+                         .stride_b = x->columns,
+                         .c = gradient + w->linear.weight,
+                         .stride_c = w->linear.in,
+                         .c_type = ELEMENT_F32};
+}
+
+/* Do both come from the same product of many (experts)? */
+static bool is_alike(const struct wgrad *a, const struct wgrad *b)
+{
+    return a->x && b->x == a->x && b->dy == a->dy && !a->gather_x && !b->gather_x && a->linear.bias < 0 &&
+           b->linear.bias < 0;
+}
+
+/* Products of one and the same x and dy, each with its rows, in one call. Returns how many. */
+static int run_alike(struct executor *ex, struct wgrad *w)
+{
+    int n = 1;
+    for (struct wgrad *other = w->next; other && is_alike(w, other); other = other->next)
+        n++;
+    struct gemm *product = calloc((size_t)n, sizeof *product);
+    if (!product)
+        abort();
+    for (int i = 0; i < n; i++, w = w->next)
+        product[i] = wgrad_product(w, w->x, w->dy, unit_gradient(&ex->params, w->linear.unit));
+    ex->kernels->gemm(ex->queue, n, product);
+    free(product);
+    return n;
+}
+
+static void run_embedding(struct executor *ex, struct wgrad *w)
+{
+    const struct linear *l = &w->linear;
+    struct tensor *dy = w->gather_dy ? rows_gather(ex, w->dy) : tensor_keep(w->dy);
+    ex->kernels->embedding_backward(ex->queue, dy->rows, l->in, w->token, ex->vocab_first, l->out, dy->data,
+                                    unit_gradient(&ex->params, l->unit) + l->weight);
+    tensor_drop(&dy);
+}
+
 static void run_one(struct executor *ex, struct wgrad *w)
 {
     const struct linear *l = &w->linear;
     float *gradient = unit_gradient(&ex->params, l->unit);
-    struct tensor *dy = w->gather_dy ? rows_gather(ex, w->dy) : tensor_keep(w->dy);
-    if (w->token) {
-        ex->kernels->embedding_backward(ex->queue, dy->rows, l->in, w->token, ex->vocab_first, l->out, dy->data,
-                                        gradient + l->weight);
-    } else {
-        struct tensor *x = w->gather_x ? rows_gather(ex, w->x) : tensor_keep(w->x);
-        ex->kernels->gemm(ex->queue, true, false, l->out, l->in, w->rows, dy->data + (int64_t)w->dy_row * dy->columns,
-                          dy->columns, x->data + (int64_t)w->x_row * x->columns, x->columns, true, gradient + l->weight,
-                          l->in);
-        if (l->bias >= 0)
-            ex->kernels->column_sum(ex->queue, w->rows, l->out, dy->data + (int64_t)w->dy_row * dy->columns,
-                                    gradient + l->bias);
-        tensor_drop(&x);
-    }
-    tensor_drop(&dy);
+    struct tensor *x = w->gather_x ? rows_gather(ex, w->x) : tensor_keep(w->x);
+    struct gemm product = wgrad_product(w, x, w->dy, gradient);
+    ex->kernels->gemm(ex->queue, 1, &product);
+    if (l->bias >= 0)
+        ex->kernels->column_sum(ex->queue, w->rows, l->out, tensor_at(w->dy, w->dy_row, 0), gradient + l->bias);
+    tensor_drop(&x);
 }
 
 void wgrad_run(struct executor *ex, struct wgrad_list *list)
 {
-    for (struct wgrad *w = list->first, *next; w; w = next) {
-        next = w->next;
-        run_one(ex, w);
-        tensor_drop(&w->x);
-        tensor_drop(&w->dy);
-        free(w);
+    while (list->first) {
+        struct wgrad *w = list->first;
+        int n = 1;
+        if (w->token)
+            run_embedding(ex, w);
+        else if (w->next && is_alike(w, w->next))
+            n = run_alike(ex, w);
+        else
+            run_one(ex, w);
+        for (int i = 0; i < n; i++) {
+            w = list->first;
+            list->first = w->next;
+            tensor_drop(&w->x);
+            tensor_drop(&w->dy);
+            free(w);
+        }
     }
-    list->first = NULL;
 }

@@ -26,7 +26,8 @@ struct moe_saved {
     int n_sent, n_received;                  /* rows */
     int *sent_token, *sent_choice;           /* [n_sent] row of x, index of the choice */
     struct tensor *sent_weight;              /* [n_sent] */
-    int *received_order;                     /* [n_received] expert by expert: row as received */
+    int *token_first, *token_sent;           /* [rows + 1], [n_sent] rows sent of each token, in order of sending */
+    int *received_order, *received_place;    /* [n_received] expert by expert: row as received; and its inverse */
     int *expert_first;                       /* host: [n_experts + 1] rows of each local expert in that order */
     int64_t *sent_counts, *received_counts;  /* host: rows per rank of the group */
     struct tensor *rows_in, *gate_up, *act, *rows_out; /* expert by expert; rows_out: as sent, back home */
@@ -63,7 +64,7 @@ static void choose_in_turn(struct executor *ex, struct moe_saved *s, int *choice
     float *p = host_array((int64_t)s->rows * experts, sizeof *p), *w = host_array(s->n_choices, sizeof *w);
     ex->device->download(ex->device, p, s->probability->data, (size_t)s->rows * (size_t)experts * sizeof *p);
     for (int t = 0; t < s->rows; t++) {
-        int place = ex->row_position[first + t] * ex->batch + (first + t) % ex->batch;
+        int place = ex->host_row_position[first + t] * ex->batch + (first + t) % ex->batch;
         float total = 0;
         for (int i = 0; i < k; i++) {
             choice[t * k + i] = (int)(((int64_t)place * k + i) % experts);
@@ -83,15 +84,16 @@ static void balance(struct executor *ex, struct moe_saved *s, const int *choice,
 {
     int experts = (int)ex->model->experts;
     float *f = host_array(experts, sizeof *f);
+    double *counts = host_array(experts, sizeof *counts);
     s->expert_bias = device_floats(ex->device, experts);
     if (ex->aux_factor > 0) {
         float tokens = (float)(ex->plan->micro_batch * ex->plan->seq_len);
         for (int i = 0; i < s->n_choices; i++)
-            f[choice[i]] += 1;
-        comm_all_reduce(ex->world->comm[WORLD_TP], COMM_SUM, experts, f);
-        comm_all_reduce(ex->world->comm[WORLD_CP], COMM_SUM, experts, f);
+            counts[choice[i]] += 1;
+        comm_all_reduce_doubles(ex->world->comm[WORLD_TP], COMM_SUM, experts, counts);
+        comm_all_reduce_doubles(ex->world->comm[WORLD_CP], COMM_SUM, experts, counts);
         for (int e = 0; e < experts; e++)
-            f[e] *= ex->aux_factor * (float)experts / tokens / tokens;
+            f[e] = (float)counts[e] * (ex->aux_factor * (float)experts / tokens / tokens);
         ex->device->upload(ex->device, s->expert_bias, f, (size_t)experts * sizeof *f);
         float *p = host_array((int64_t)s->rows * experts, sizeof *p);
         ex->device->download(ex->device, p, s->probability->data, (size_t)s->rows * (size_t)experts * sizeof *p);
@@ -103,6 +105,7 @@ static void balance(struct executor *ex, struct moe_saved *s, const int *choice,
         free(p);
     }
     free(f);
+    free(counts);
 }
 
 /* Returns the choices on the host; the caller frees. */
@@ -110,8 +113,8 @@ static int *route(struct executor *ex, const struct layer *layer, struct moe_sav
 {
     int k = experts_per_token(ex), experts = (int)ex->model->experts;
     int *choice = host_array(s->n_choices, sizeof *choice);
-    s->probability = linear_forward(ex, &layer->router, s->x);
-    s->weight = tensor_new(ex->device, s->n_choices, 1);
+    s->probability = linear_forward_floats(ex, &layer->router, s->x);
+    s->weight = tensor_floats(ex->device, s->n_choices, 1);
     s->choice = device_ints(ex->device, s->n_choices);
     ex->kernels->router_forward(ex->queue, s->rows, experts, k, ex->arch->renormalise, s->probability->data, s->choice,
                                 s->weight->data);
@@ -130,26 +133,57 @@ static int group_size(const struct executor *ex)
     return comm_size(ex->world->comm[WORLD_EP]);
 }
 
+/* Sorts numbers 0 .. n - 1 by key (0 .. keys - 1), equal keys in order: those of key x are ret_order[ret_first[x]] ..
+ * ret_order[ret_first[x + 1] - 1]. ret_first: [keys + 1], zeroed. */
+static void sort_by_key(const int *key, int n, int keys, int *ret_first, int *ret_order)
+{
+    for (int i = 0; i < n; i++)
+        ret_first[key[i] + 1]++;
+    for (int x = 0; x < keys; x++)
+        ret_first[x + 1] += ret_first[x];
+    for (int i = 0; i < n; i++)
+        ret_order[ret_first[key[i]]++] = i;
+    for (int x = keys; x > 0; x--)
+        ret_first[x] = ret_first[x - 1];
+    ret_first[0] = 0;
+}
+
+/* For every token the rows that carry it, in order of sending. */
+static void plan_combining(struct executor *ex, struct moe_saved *s, const int *token)
+{
+    int *first = host_array(s->rows + 1, sizeof *first), *order = host_array(s->n_sent, sizeof *order);
+    sort_by_key(token, s->n_sent, s->rows, first, order);
+    s->token_first = upload(ex, first, s->rows + 1);
+    s->token_sent = upload(ex, order, s->n_sent);
+    free(first);
+    free(order);
+}
+
 /* Sent rows in order of rank, then its experts, then tokens. counts[rank][local expert]. */
 static void plan_sending(struct executor *ex, const struct layer *layer, struct moe_saved *s, const int *choice,
                          int *counts)
 {
-    int ranks = group_size(ex), etp = ex->plan->etp, k = experts_per_token(ex), n = 0;
+    int ranks = group_size(ex), etp = ex->plan->etp, k = experts_per_token(ex), experts = (int)ex->model->experts;
+    int *first = host_array(experts + 1, sizeof *first), *order = host_array(s->n_choices, sizeof *order);
     int *token = host_array((int64_t)s->n_choices * etp, sizeof *token),
-        *which = host_array((int64_t)s->n_choices * etp, sizeof *which);
+        *which = host_array((int64_t)s->n_choices * etp, sizeof *which), n = 0;
+    sort_by_key(choice, s->n_choices, experts, first, order);
     for (int r = 0; r < ranks; r++)
-        for (int e = 0; e < layer->n_experts; e++)
-            for (int i = 0; i < s->n_choices; i++) {
-                if (choice[i] != r / etp * layer->n_experts + e)
-                    continue;
-                token[n] = i / k;
-                which[n++] = i;
-                counts[r * layer->n_experts + e]++;
-                s->sent_counts[r]++;
+        for (int e = 0; e < layer->n_experts; e++) {
+            int expert = r / etp * layer->n_experts + e;
+            for (int i = first[expert]; i < first[expert + 1]; i++) {
+                token[n] = order[i] / k;
+                which[n++] = order[i];
             }
+            counts[r * layer->n_experts + e] = first[expert + 1] - first[expert];
+            s->sent_counts[r] += first[expert + 1] - first[expert];
+        }
     s->n_sent = n;
     s->sent_token = upload(ex, token, n);
     s->sent_choice = upload(ex, which, n);
+    plan_combining(ex, s, token);
+    free(first);
+    free(order);
     free(token);
     free(which);
 }
@@ -163,7 +197,7 @@ static void plan_receiving(struct executor *ex, const struct layer *layer, struc
             s->received_counts[r] += counts[r * experts + e];
     for (int r = 0; r < ranks; r++)
         n += (int)s->received_counts[r];
-    int *order = host_array(n, sizeof *order), at = 0;
+    int *order = host_array(n, sizeof *order), *place = host_array(n, sizeof *place), at = 0;
     s->n_received = n;
     for (int e = 0; e < experts; e++) {
         s->expert_first[e] = at;
@@ -175,8 +209,12 @@ static void plan_receiving(struct executor *ex, const struct layer *layer, struc
             }
     }
     s->expert_first[experts] = at;
+    for (int i = 0; i < n; i++)
+        place[order[i]] = i;
     s->received_order = upload(ex, order, n);
+    s->received_place = upload(ex, place, n);
     free(order);
+    free(place);
 }
 
 static void plan_dispatch(struct executor *ex, const struct layer *layer, struct moe_saved *s, const int *choice)
@@ -189,8 +227,8 @@ static void plan_dispatch(struct executor *ex, const struct layer *layer, struct
     plan_sending(ex, layer, s, choice, sent);
     comm_all_to_all_ints(ex->world->comm[WORLD_EP], layer->n_experts, sent, received);
     plan_receiving(ex, layer, s, received);
-    s->sent_weight = tensor_new(ex->device, s->n_sent, 1);
-    ex->kernels->gather_rows(ex->queue, s->n_sent, 1, s->sent_choice, NULL, s->weight->data, s->sent_weight->data);
+    s->sent_weight = tensor_floats(ex->device, s->n_sent, 1);
+    ex->kernels->gather_floats(ex->queue, s->n_sent, s->sent_choice, s->weight->data, s->sent_weight->data);
     free(sent);
     free(received);
 }
@@ -205,13 +243,13 @@ static struct tensor *travel(struct executor *ex, const struct moe_saved *s, str
         in[r] = (home ? s->sent_counts[r] : s->received_counts[r]) * columns;
     }
     if (home) {
-        struct tensor *ordered = tensor_zeros(ex->device, s->n_received, columns);
-        ex->kernels->scatter_rows(ex->queue, s->n_received, columns, s->received_order, NULL, x->data, ordered->data);
+        struct tensor *ordered = tensor_new(ex->device, s->n_received, columns);
+        ex->kernels->gather_rows(ex->queue, s->n_received, columns, s->received_place, NULL, x->data, ordered->data);
         tensor_drop(&x);
         x = ordered;
     }
     struct tensor *arrived = tensor_new(ex->device, home ? s->n_sent : s->n_received, columns);
-    comm_all_to_all(ex->world->comm[WORLD_EP], out, x->data, in, arrived->data);
+    comm_all_to_all(ex->world->comm[WORLD_EP], x->type, out, x->data, in, arrived->data);
     tensor_drop(&x);
     free(out);
     free(in);
@@ -223,14 +261,15 @@ static struct tensor *travel(struct executor *ex, const struct moe_saved *s, str
     return ordered;
 }
 
-/* y rows [first, end) = or += through one expert's map; transposed = with respect to its input. */
-static void expert_rows(struct executor *ex, const struct linear *l, int first, int end, const struct tensor *x,
-                        struct tensor *y, bool gradient)
+/* Every expert's rows of x through its map, or for the gradient of its input. */
+static void expert_products(struct executor *ex, const struct linear *linear, const struct moe_saved *s, int experts,
+                            const struct tensor *x, struct tensor *y, bool gradient)
 {
-    const float *weight = l->unit->weight + l->weight;
-    ex->kernels->gemm(ex->queue, false, !gradient, end - first, y->columns, x->columns,
-                      x->data + (int64_t)first * x->columns, x->columns, weight, l->in, false,
-                      y->data + (int64_t)first * y->columns, y->columns);
+    struct gemm *product = host_array(experts, sizeof *product);
+    for (int e = 0; e < experts; e++)
+        product[e] = linear_product(&linear[e], gradient, x, s->expert_first[e], s->expert_first[e + 1], y);
+    ex->kernels->gemm(ex->queue, experts, product);
+    free(product);
 }
 
 static struct tensor *experts_forward(struct executor *ex, const struct layer *layer, struct moe_saved *s)
@@ -239,13 +278,10 @@ static struct tensor *experts_forward(struct executor *ex, const struct layer *l
     s->gate_up = tensor_new(ex->device, s->n_received, layer->expert_gate_up[0].out);
     s->act = tensor_new(ex->device, s->n_received, inner);
     struct tensor *out = tensor_new(ex->device, s->n_received, ex->hidden);
-    for (int e = 0; e < layer->n_experts; e++)
-        expert_rows(ex, &layer->expert_gate_up[e], s->expert_first[e], s->expert_first[e + 1], s->rows_in, s->gate_up,
-                    false);
+    expert_products(ex, layer->expert_gate_up, s, layer->n_experts, s->rows_in, s->gate_up, false);
     ex->kernels->activation_forward(ex->queue, ex->arch->activation, ex->model->gated, s->n_received, inner,
                                     s->gate_up->data, s->act->data);
-    for (int e = 0; e < layer->n_experts; e++)
-        expert_rows(ex, &layer->expert_down[e], s->expert_first[e], s->expert_first[e + 1], s->act, out, false);
+    expert_products(ex, layer->expert_down, s, layer->n_experts, s->act, out, false);
     return out;
 }
 
@@ -264,9 +300,9 @@ struct tensor *moe_forward(struct executor *ex, const struct layer *layer, struc
     ex->kernels->gather_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, NULL, s->x->data, sent->data);
     s->rows_in = travel(ex, s, sent, false);
     s->rows_out = travel(ex, s, experts_forward(ex, layer, s), true);
-    struct tensor *y = tensor_zeros(ex->device, s->rows, ex->hidden);
-    ex->kernels->scatter_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, s->sent_weight->data, s->rows_out->data,
-                              y->data);
+    struct tensor *y = tensor_new(ex->device, s->rows, ex->hidden);
+    ex->kernels->combine_rows(ex->queue, s->rows, ex->hidden, s->token_first, s->token_sent, s->sent_weight->data,
+                              s->rows_out->data, false, y->data);
     *ret_saved = s;
     if (!spread)
         return y;
@@ -277,6 +313,15 @@ struct tensor *moe_forward(struct executor *ex, const struct layer *layer, struc
 
 /* --- backward ------------------------------------------------------------------ */
 
+static void experts_later(struct wgrad_list *later, const struct linear *linear, const struct moe_saved *s, int experts,
+                          struct tensor *x, struct tensor *dy)
+{
+    for (int e = 0; e < experts; e++) {
+        int first = s->expert_first[e];
+        wgrad_add_rows(later, &linear[e], x, first, dy, first, s->expert_first[e + 1] - first);
+    }
+}
+
 static struct tensor *experts_backward(struct executor *ex, const struct layer *layer, struct moe_saved *s,
                                        struct tensor *dout, struct wgrad_list *later)
 {
@@ -284,18 +329,12 @@ static struct tensor *experts_backward(struct executor *ex, const struct layer *
     struct tensor *dact = tensor_new(ex->device, s->n_received, inner),
                   *dgate_up = tensor_new(ex->device, s->n_received, s->gate_up->columns);
     struct tensor *dx = tensor_new(ex->device, s->n_received, ex->hidden);
-    for (int e = 0; e < layer->n_experts; e++) {
-        int first = s->expert_first[e], end = s->expert_first[e + 1];
-        expert_rows(ex, &layer->expert_down[e], first, end, dout, dact, true);
-        wgrad_add_rows(later, &layer->expert_down[e], s->act, first, dout, first, end - first);
-    }
+    expert_products(ex, layer->expert_down, s, layer->n_experts, dout, dact, true);
+    experts_later(later, layer->expert_down, s, layer->n_experts, s->act, dout);
     ex->kernels->activation_backward(ex->queue, ex->arch->activation, ex->model->gated, s->n_received, inner,
                                      s->gate_up->data, dact->data, dgate_up->data);
-    for (int e = 0; e < layer->n_experts; e++) {
-        int first = s->expert_first[e], end = s->expert_first[e + 1];
-        expert_rows(ex, &layer->expert_gate_up[e], first, end, dgate_up, dx, true);
-        wgrad_add_rows(later, &layer->expert_gate_up[e], s->rows_in, first, dgate_up, first, end - first);
-    }
+    expert_products(ex, layer->expert_gate_up, s, layer->n_experts, dgate_up, dx, true);
+    experts_later(later, layer->expert_gate_up, s, layer->n_experts, s->rows_in, dgate_up);
     tensor_drop(&dact);
     tensor_drop(&dgate_up);
     return dx;
@@ -306,17 +345,21 @@ static void router_backward(struct executor *ex, const struct layer *layer, stru
                             const struct tensor *dy, struct tensor *dx, struct wgrad_list *later)
 {
     int experts = (int)ex->model->experts;
-    struct tensor *dots = tensor_new(ex->device, s->n_sent, 1), *dweight = tensor_zeros(ex->device, s->n_choices, 1);
-    struct tensor *dlogits = tensor_new(ex->device, s->rows, experts);
+    struct tensor *dots = tensor_floats(ex->device, s->n_sent, 1),
+                  *dweight = tensor_zero_floats(ex->device, s->n_choices, 1),
+                  *floats = tensor_floats(ex->device, s->rows, experts);
     ex->kernels->dot_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, s->rows_out->data, dy->data, dots->data);
-    ex->kernels->scatter_rows(ex->queue, s->n_sent, 1, s->sent_choice, NULL, dots->data, dweight->data);
+    ex->kernels->scatter_floats(ex->queue, s->n_sent, s->sent_choice, dots->data, dweight->data);
     ex->kernels->router_backward(ex->queue, s->rows, experts, experts_per_token(ex), ex->arch->renormalise,
-                                 s->probability->data, s->choice, dweight->data, s->expert_bias, dlogits->data);
-    ex->kernels->gemm(ex->queue, false, false, s->rows, ex->hidden, experts, dlogits->data, experts,
-                      layer->router.unit->weight + layer->router.weight, ex->hidden, true, dx->data, ex->hidden);
+                                 s->probability->data, s->choice, dweight->data, s->expert_bias, floats->data);
+    struct tensor *dlogits = tensor_as(floats, s->x->type);
+    struct gemm product = linear_product(&layer->router, true, dlogits, 0, s->rows, dx);
+    product.accumulate = true;
+    ex->kernels->gemm(ex->queue, 1, &product);
     wgrad_add(later, &layer->router, s->x, false, dlogits);
     tensor_drop(&dots);
     tensor_drop(&dweight);
+    tensor_drop(&floats);
     tensor_drop(&dlogits);
 }
 
@@ -327,13 +370,14 @@ struct tensor *moe_backward(struct executor *ex, const struct layer *layer, stru
     struct moe_saved *s = *saved;
     struct tensor *dmine = spread ? rows_scatter(ex, dy) : tensor_keep(dy);
     struct tensor *dsent = tensor_new(ex->device, s->n_sent, ex->hidden),
-                  *dx = tensor_zeros(ex->device, s->rows, ex->hidden);
+                  *dx = tensor_new(ex->device, s->rows, ex->hidden);
     ex->kernels->gather_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, s->sent_weight->data, dmine->data,
                              dsent->data);
     struct tensor *dout = travel(ex, s, dsent, false);
     struct tensor *drows = travel(ex, s, experts_backward(ex, layer, s, dout, later), true);
     tensor_drop(&dout);
-    ex->kernels->scatter_rows(ex->queue, s->n_sent, ex->hidden, s->sent_token, NULL, drows->data, dx->data);
+    ex->kernels->combine_rows(ex->queue, s->rows, ex->hidden, s->token_first, s->token_sent, NULL, drows->data, false,
+                              dx->data);
     tensor_drop(&drows);
     router_backward(ex, layer, s, dmine, dx, later);
     tensor_drop(&dmine);
@@ -357,7 +401,10 @@ void moe_drop(struct moe_saved **saved)
     device_free(device, s->choice, s->n_choices);
     device_free(device, s->sent_token, s->n_sent);
     device_free(device, s->sent_choice, s->n_sent);
+    device_free(device, s->token_first, s->rows + 1);
+    device_free(device, s->token_sent, s->n_sent);
     device_free(device, s->received_order, s->n_received);
+    device_free(device, s->received_place, s->n_received);
     struct tensor **tensors[] = {&s->x,       &s->probability, &s->weight, &s->sent_weight,
                                  &s->rows_in, &s->gate_up,     &s->act,    &s->rows_out};
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)

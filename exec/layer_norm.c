@@ -4,20 +4,38 @@
 #include "cost/model.h"
 #include "kernels/kernels.h"
 
-static const float *bias_of(const struct norm *norm)
+static const void *bias_of(const struct norm *norm)
 {
-    return norm->bias >= 0 ? norm->unit->weight + norm->bias : NULL;
+    return norm->bias >= 0 ? unit_weight(norm->unit, norm->bias) : NULL;
 }
 
 /* stats: row 0 means, row 1 reciprocal standard deviations. */
 struct tensor *norm_forward(struct executor *ex, const struct norm *norm, const struct tensor *x,
                             struct tensor **ret_stats)
 {
-    struct tensor *y = tensor_new(ex->device, x->rows, x->columns), *stats = tensor_new(ex->device, 2, x->rows);
+    struct tensor *y = tensor_new(ex->device, x->rows, x->columns), *stats = tensor_floats(ex->device, 2, x->rows);
     ex->kernels->norm_forward(ex->queue, x->rows, x->columns, x->columns, ex->arch->norm_epsilon,
-                              ex->model->norm == MODEL_LAYER_NORM, x->data, norm->unit->weight + norm->weight,
-                              bias_of(norm), y->data, stats->data, stats->data + x->rows);
+                              ex->model->norm == MODEL_LAYER_NORM, x->data, unit_weight(norm->unit, norm->weight),
+                              bias_of(norm), y->data, stats->data, tensor_at(stats, 1, 0));
     tensor_store(ex, y);
+    *ret_stats = stats;
+    return y;
+}
+
+/* Rounding of what is stored, where it is emulated, comes between the sum and the norm. */
+struct tensor *add_norm_forward(struct executor *ex, const struct norm *norm, const struct tensor *residual,
+                                struct tensor *x, struct tensor **ret_stats)
+{
+    if (ex->params.rounded) {
+        ex->kernels->add(ex->queue, tensor_count(x), residual->data, x->data);
+        tensor_store(ex, x);
+        return norm_forward(ex, norm, x, ret_stats);
+    }
+    struct tensor *y = tensor_new(ex->device, x->rows, x->columns), *stats = tensor_floats(ex->device, 2, x->rows);
+    ex->kernels->add_norm_forward(ex->queue, x->rows, x->columns, x->columns, ex->arch->norm_epsilon,
+                                  ex->model->norm == MODEL_LAYER_NORM, residual->data, x->data,
+                                  unit_weight(norm->unit, norm->weight), bias_of(norm), y->data, stats->data,
+                                  tensor_at(stats, 1, 0));
     *ret_stats = stats;
     return y;
 }
@@ -26,8 +44,8 @@ struct tensor *norm_again(struct executor *ex, const struct norm *norm, const st
                           const struct tensor *stats)
 {
     struct tensor *y = tensor_new(ex->device, x->rows, x->columns);
-    ex->kernels->norm_apply(ex->queue, x->rows, x->columns, x->columns, x->data, norm->unit->weight + norm->weight,
-                            bias_of(norm), stats->data, stats->data + x->rows, y->data);
+    ex->kernels->norm_apply(ex->queue, x->rows, x->columns, x->columns, x->data, unit_weight(norm->unit, norm->weight),
+                            bias_of(norm), stats->data, tensor_at(stats, 1, 0), y->data);
     tensor_store(ex, y);
     return y;
 }
@@ -37,6 +55,6 @@ void norm_backward(struct executor *ex, const struct norm *norm, const struct te
 {
     float *gradient = unit_gradient(&ex->params, norm->unit);
     ex->kernels->norm_backward(ex->queue, x->rows, x->columns, x->columns, ex->model->norm == MODEL_LAYER_NORM, x->data,
-                               norm->unit->weight + norm->weight, stats->data, stats->data + x->rows, dy->data, true,
-                               dx->data, gradient + norm->weight, norm->bias >= 0 ? gradient + norm->bias : NULL);
+                               unit_weight(norm->unit, norm->weight), stats->data, tensor_at(stats, 1, 0), dy->data,
+                               true, dx->data, gradient + norm->weight, norm->bias >= 0 ? gradient + norm->bias : NULL);
 }

@@ -1,6 +1,7 @@
 #include "exec/optimizer.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "exec/comm.h"
 #include "exec/device.h"
@@ -35,11 +36,11 @@ void optimizer_reduce(struct executor *ex)
             int64_t first, n = optimizer_part(unit, &unit->param[p], &first);
             enum param_sum sum = unit->param[p].sum;
             if (n > 0 && sum != SUM_NONE)
-                comm_all_reduce(ex->world->comm[sum == SUM_TP ? WORLD_TP : WORLD_KV], COMM_SUM, n,
+                comm_all_reduce(ex->world->comm[sum == SUM_TP ? WORLD_TP : WORLD_KV], COMM_SUM, ELEMENT_F32, n,
                                 unit->owned_gradient + first);
         }
         if (unit->shared)
-            comm_all_reduce(ex->world->comm[WORLD_PAIR], COMM_SUM, unit->owned, unit->owned_gradient);
+            comm_all_reduce(ex->world->comm[WORLD_PAIR], COMM_SUM, ELEMENT_F32, unit->owned, unit->owned_gradient);
     }
 }
 
@@ -54,16 +55,36 @@ bool optimizer_counts(const struct executor *ex, const struct unit *unit, const 
     return param->copies == COPIES_NONE || ex->world->tp == 0;
 }
 
+static struct adamw_part *new_parts(const struct unit *unit)
+{
+    struct adamw_part *part = malloc((size_t)(unit->n_params + 1) * sizeof *part);
+    if (!part)
+        abort();
+    return part;
+}
+
+/* Adds the squares of what this rank counts of the unit. */
+static void add_squares(struct executor *ex, const struct unit *unit, double *sum)
+{
+    struct adamw_part *part = new_parts(unit);
+    int parts = 0;
+    for (int p = 0; p < unit->n_params; p++) {
+        struct adamw_part *at = &part[parts];
+        at->n = optimizer_part(unit, &unit->param[p], &at->first);
+        parts += at->n > 0 && optimizer_counts(ex, unit, &unit->param[p]);
+    }
+    ex->kernels->sum_squares(ex->queue, parts, part, unit->owned_gradient, sum);
+    free(part);
+}
+
 double optimizer_norm(struct executor *ex)
 {
-    double sum = 0;
+    struct device *device = ex->device;
+    double sum = 0, *squares = (double *)(void *)device_floats(device, 2);
     for (int i = 0; i < ex->params.n; i++)
-        for (int p = 0; p < ex->params.unit[i]->n_params; p++) {
-            const struct unit *unit = ex->params.unit[i];
-            int64_t first, n = optimizer_part(unit, &unit->param[p], &first);
-            if (n > 0 && optimizer_counts(ex, unit, &unit->param[p]))
-                sum += ex->kernels->sum_squares(ex->queue, n, unit->owned_gradient + first);
-        }
+        add_squares(ex, ex->params.unit[i], squares);
+    device->download(device, &sum, squares, sizeof sum);
+    device_free(device, squares, 2);
     comm_all_reduce_doubles(ex->world->comm[WORLD_ALL], COMM_SUM, 1, &sum);
     return sqrt(sum);
 }
@@ -81,13 +102,17 @@ static double rate_at(const struct optimizer_state *o, int64_t step)
 
 static void update(struct executor *ex, struct unit *unit, const struct adamw *base, double weight_decay)
 {
+    struct adamw_part *part = new_parts(unit);
     for (int p = 0; p < unit->n_params; p++) {
-        struct adamw adamw = *base;
-        int64_t first, n = optimizer_part(unit, &unit->param[p], &first);
-        adamw.weight_decay = unit->param[p].decays ? (float)weight_decay : 0;
-        ex->kernels->adamw(ex->queue, n, &adamw, unit->owned_gradient + first, unit->owned_weight + first,
-                           unit->m + first, unit->v + first);
+        part[p].n = optimizer_part(unit, &unit->param[p], &part[p].first);
+        part[p].weight_decay = unit->param[p].decays ? (float)weight_decay : 0;
     }
+    void *copy = unit_copy(&ex->params, unit);
+    ex->kernels->adamw(ex->queue, base, unit->n_params, part, unit->owned_gradient, unit->owned_weight, unit->m,
+                       unit->v, copy);
+    free(part);
+    if (!copy)
+        unit_refresh(&ex->params, unit);
     unit_publish(&ex->params, unit);
 }
 

@@ -98,6 +98,47 @@ static void fill_start(const struct params *params, const struct unit *unit, flo
 
 /* --- buffers ---------------------------------------------------------------- */
 
+/* Are the owned weights kept apart from those that products read? */
+static bool is_apart(const struct params *params)
+{
+    return params->zero == 3 || params->rounded || params->device->kernels->type != ELEMENT_F32;
+}
+
+/* To elements, for products. */
+static void store(const struct params *params, const float *from, int64_t n, void *to)
+{
+    const struct device *device = params->device;
+    device->kernels->convert(device->queue, n, ELEMENT_F32, from, device->kernels->type, to);
+    if (params->rounded)
+        device->kernels->round_bf16(device->queue, n, to);
+}
+
+/* host: the first weights of the whole unit. */
+static void allocate_weights(struct params *params, struct unit *unit, const float *host)
+{
+    struct device *device = params->device;
+    if (params->zero < 3)
+        unit->weight = device_elements(device, unit->size);
+    if (!is_apart(params)) {
+        unit->owned_weight = (float *)unit->weight + unit->owned_first;
+        device->upload(device, unit->weight, host, (size_t)unit->size * 4);
+        return;
+    }
+    unit->owned_weight = device_floats(device, unit->owned);
+    device->upload(device, unit->owned_weight, host + unit->owned_first, (size_t)unit->owned * 4);
+    if (params->zero == 3)
+        return;
+    size_t bytes = (size_t)unit->size * element_bytes(unit->type);
+    void *elements = malloc(bytes + 1);
+    if (!elements)
+        abort();
+    kernels_ref.convert(NULL, unit->size, ELEMENT_F32, host, unit->type, elements);
+    if (params->rounded)
+        kernels_ref.round_bf16(NULL, unit->size, elements);
+    device->upload(device, unit->weight, elements, bytes);
+    free(elements);
+}
+
 static void allocate(struct params *params, struct unit *unit)
 {
     struct device *device = params->device;
@@ -109,19 +150,8 @@ static void allocate(struct params *params, struct unit *unit)
     if (!host)
         abort();
     fill_start(params, unit, host);
-    if (params->zero == 3) {
-        unit->owned_weight = device_floats(device, unit->owned);
-        device->upload(device, unit->owned_weight, host + unit->owned_first, (size_t)unit->owned * 4);
-    } else {
-        unit->weight = device_floats(device, unit->size);
-        unit->owned_weight = unit->weight + unit->owned_first;
-        device->upload(device, unit->weight, host, (size_t)unit->size * 4);
-    }
-    if (params->zero < 3 && params->rounded) {
-        unit->owned_weight = device_floats(device, unit->owned);
-        device->copy(device, unit->owned_weight, unit->weight + unit->owned_first, (size_t)unit->owned * 4);
-        device->kernels->round_bf16(device->queue, unit->size, unit->weight);
-    }
+    unit->type = device->kernels->type;
+    allocate_weights(params, unit, host);
     free(host);
     if (params->zero >= 2) {
         unit->owned_gradient = device_floats(device, unit->owned);
@@ -143,9 +173,9 @@ void params_release(struct params *params)
 {
     for (int i = 0; i < params->n; i++) {
         struct unit *unit = params->unit[i];
-        device_free(params->device, unit->weight, unit->size);
+        device_free_elements(params->device, unit->weight, unit->size);
         device_free(params->device, unit->gradient, unit->size);
-        if (params->zero == 3 || params->rounded)
+        if (is_apart(params))
             device_free(params->device, unit->owned_weight, unit->owned);
         if (params->zero >= 2)
             device_free(params->device, unit->owned_gradient, unit->owned);
@@ -170,36 +200,47 @@ int64_t params_count(const struct params *params)
 
 /* --- ZeRO ------------------------------------------------------------------- */
 
-static void gather(struct params *params, struct unit *unit)
+void *unit_weight(const struct unit *unit, int64_t offset)
 {
-    struct device *device = params->device;
-    if (params->zero > 0)
-        comm_all_gather(unit->group, unit->owned, unit->owned_weight, unit->weight);
-    else if (params->rounded)
-        device->copy(device, unit->weight, unit->owned_weight, (size_t)unit->owned * 4);
-    if (params->rounded)
-        device->kernels->round_bf16(device->queue, unit->size, unit->weight);
+    return element_at(unit->type, unit->weight, offset);
+}
+
+void *unit_copy(const struct params *params, const struct unit *unit)
+{
+    return params->zero < 3 && unit->type != ELEMENT_F32 ? unit_weight(unit, unit->owned_first) : NULL;
+}
+
+void unit_refresh(struct params *params, struct unit *unit)
+{
+    if (params->zero < 3 && is_apart(params))
+        store(params, unit->owned_weight, unit->owned, unit_weight(unit, unit->owned_first));
+}
+
+static void gather(struct unit *unit)
+{
+    comm_all_gather(unit->group, unit->type, unit->owned, unit_weight(unit, unit->owned_first), unit->weight);
 }
 
 void unit_publish(struct params *params, struct unit *unit)
 {
-    if (params->zero < 3)
-        gather(params, unit);
+    if (params->zero == 1 || params->zero == 2)
+        gather(unit);
 }
 
 void unit_acquire(struct params *params, struct unit *unit)
 {
     if (params->zero < 3 || unit->users++ > 0)
         return;
-    unit->weight = device_floats(params->device, unit->size);
-    gather(params, unit);
+    unit->weight = device_elements(params->device, unit->size);
+    store(params, unit->owned_weight, unit->owned, unit_weight(unit, unit->owned_first));
+    gather(unit);
 }
 
 void unit_release(struct params *params, struct unit *unit)
 {
     if (params->zero < 3 || --unit->users > 0)
         return;
-    device_free(params->device, unit->weight, unit->size);
+    device_free_elements(params->device, unit->weight, unit->size);
     unit->weight = NULL;
 }
 
@@ -216,8 +257,8 @@ void unit_fold(struct params *params, struct unit *unit)
         return;
     struct device *device = params->device;
     float *part = device_floats(device, unit->owned);
-    comm_reduce_scatter(unit->group, unit->owned, unit_gradient(params, unit), part);
-    device->kernels->add(device->queue, unit->owned, part, unit->owned_gradient);
+    comm_reduce_scatter(unit->group, ELEMENT_F32, unit->owned, unit_gradient(params, unit), part);
+    device->kernels->add_floats(device->queue, unit->owned, part, unit->owned_gradient);
     device_free(device, part, unit->owned);
     device_free(device, unit->gradient, unit->size);
     unit->gradient = NULL;

@@ -2,7 +2,8 @@
  *
  * A unit is one flat buffer, padded to the ranks of its data-parallel group, that is reduced, sharded and gathered as a
  * whole. ZeRO: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights too. What a rank "owns" of a unit is the slice
- * [owned_first, owned_first + owned) that it updates: all of it for ZeRO 0.
+ * [owned_first, owned_first + owned) that it updates: all of it for ZeRO 0. Where elements are not floats, or weights
+ * are rounded, the slice's master weights (owned_weight, float) stand beside the weights that products read.
  *
  * Every element starts from (seed, parameter name, row, column) alone, so any plan starts from the same weights.
  * Names: layers.3.q.weight, layers.3.experts.5.down.weight, embedding.weight, head.weight, ... (params.c).
@@ -46,9 +47,10 @@ struct unit {
     struct comm *group;            /* data-parallel */
     bool shared;                   /* the pair rank (world.h) holds a copy */
     int users;                     /* ZeRO-3: acquires not yet released */
-    float *weight;                 /* [size]; ZeRO-3: NULL while nobody uses it */
+    enum element type;             /* of weight */
+    void *weight;                  /* [size] elements; ZeRO-3: NULL while nobody uses it */
     float *gradient;               /* [size]; ZeRO-2, 3: NULL while there is none */
-    float *owned_weight;           /* ZeRO-3, rounded: [owned], else = weight + owned_first */
+    float *owned_weight;           /* [owned]; = weight + owned_first where nothing sets the two apart */
     float *owned_gradient;         /* ZeRO-2, 3: [owned] sums of folded gradients, else = gradient + owned_first */
     float *m, *v;                  /* [owned] */
     int uses;                      /* modules of this rank that add to the gradient */
@@ -77,7 +79,13 @@ int64_t params_count(const struct params *params); /* elements, no padding */
 /* Weights are there between the two (ZeRO-3 gathers; else nothing happens). */
 void unit_acquire(struct params *params, struct unit *unit);
 void unit_release(struct params *params, struct unit *unit);
-void unit_publish(struct params *params, struct unit *unit); /* owned_weight changed: all ranks of the group get it */
+/* Element `offset` of the weight that products read. */
+void *unit_weight(const struct unit *unit, int64_t offset);
+/* After owned_weight changed: where the optimizer itself writes the elements of it that products read (NULL =
+ * unit_refresh does that), and then all ranks of the group get them. */
+void *unit_copy(const struct params *params, const struct unit *unit);
+void unit_refresh(struct params *params, struct unit *unit);
+void unit_publish(struct params *params, struct unit *unit);
 float *unit_gradient(struct params *params, struct unit *unit); /* [size], to add to */
 void unit_fold(struct params *params, struct unit *unit); /* ZeRO-2, 3: reduces what was added into owned_gradient */
 /* ZeRO-0, 1: the sum of a finished gradient over the group begins, and ends in owned_gradient (both may be called in

@@ -26,11 +26,25 @@ struct module {
     int n_units;
 };
 
+/* Input of `stage` from another rank: activations, or backward gradients. */
+struct message {
+    int direction, stage, micro_batch;
+    bool backward;
+};
+
+/* Messages carry no tags (comm.h): those of a rank arrive in the order of the ops that make them, which the program
+ * tells the receiver as well. What is needed out of that order is asked for with all that comes before it. */
+struct link {
+    struct message *message; /* of a step, in the sender's order */
+    int n, asked;
+};
+
 /* A micro-batch in a module, from F to W. */
 struct micro {
     struct tensor *in, *din; /* arriving activations, gradients of the output */
     struct comm_request in_request, din_request;
-    int *token, *target; /* first, last stage */
+    int in_place, din_place; /* in the link that they arrive by */
+    int *token, *target;     /* first, last stage */
     struct layer_saved *layer;
     struct head_saved head;
     struct wgrad_list later;
@@ -51,7 +65,9 @@ struct pipeline_run {
     int rank, micro_batches; /* of one direction */
     struct module *module;   /* [directions * stages], of which those of this rank are here */
     struct micro *micro;     /* [directions * stages][micro_batches] */
+    struct link *link;       /* [pp] */
     struct outgoing *outgoing;
+    void **event;       /* [ops][2]: when each began and ended */
     double paced_end_s; /* when the op under way should end */
 };
 
@@ -142,6 +158,54 @@ static void mark_shared(struct executor *ex, const struct program *program)
                                      (program->directions == 2 || strcmp(ex->params.unit[i]->key, "embedding") == 0);
 }
 
+/* Which message, if any, half of an op of rank `from` sends to this one. */
+static bool message_of(const struct pipeline_run *run, int from, enum op_kind kind, int direction, int stage,
+                       int micro_batch, struct message *ret)
+{
+    const struct program *program = run->program;
+    bool backward = kind == OP_B || kind == OP_BW;
+    int to = backward ? stage - 1 : stage + 1;
+    if (kind == OP_W || to < 0 || to >= program->stages || from == run->rank)
+        return false;
+    *ret = (struct message){direction, to, micro_batch, backward};
+    return is_here(run, direction, to);
+}
+
+static void add_message(struct pipeline_run *run, struct link *link, const struct message *message)
+{
+    struct micro *micro = micro_at(run, message->direction, message->stage, message->micro_batch);
+    *(message->backward ? &micro->din_place : &micro->in_place) = link->n;
+    link->message[link->n++] = *message;
+}
+
+static void build_links(struct pipeline_run *run)
+{
+    const struct program *program = run->program;
+    run->link = zeroed(program->pp, sizeof *run->link);
+    for (int r = 0; r < program->pp; r++) {
+        struct message message;
+        run->link[r].message = zeroed(2 * program->n_ops[r], sizeof message);
+        for (int i = 0; i < program->n_ops[r]; i++) {
+            const struct op *op = &program->ops[r][i];
+            enum op_kind first = op->kind == OP_F_BW ? OP_F : (enum op_kind)op->kind;
+            if (op_is_compute(op) &&
+                message_of(run, r, first, op->direction, op->stage, (int)op->micro_batch, &message))
+                add_message(run, &run->link[r], &message);
+            if (op->kind == OP_F_BW &&
+                message_of(run, r, OP_BW, op->direction2, op->stage2, (int)op->micro_batch2, &message))
+                add_message(run, &run->link[r], &message);
+        }
+    }
+}
+
+static void build_events(struct pipeline_run *run)
+{
+    int n = 2 * run->program->n_ops[run->rank];
+    run->event = zeroed(n, sizeof *run->event);
+    for (int i = 0; i < n; i++)
+        run->event[i] = run->ex->device->event_new(run->ex->device);
+}
+
 struct pipeline_run *pipeline_new(struct executor *ex, const struct program *program, const struct pacing *pacing)
 {
     struct pipeline_run *run = zeroed(1, sizeof *run);
@@ -158,6 +222,8 @@ struct pipeline_run *pipeline_new(struct executor *ex, const struct program *pro
             if (is_here(run, direction, stage))
                 build_module(run, direction, stage);
     mark_shared(ex, program);
+    build_links(run);
+    build_events(run);
     if (!pacing)
         params_allocate(&ex->params);
     return run;
@@ -173,18 +239,18 @@ void pipeline_free(struct pipeline_run *run)
         free(run->module[i].layer);
         free(run->module[i].unit);
     }
+    for (int r = 0; r < run->program->pp; r++)
+        free(run->link[r].message);
+    for (int i = 0; i < 2 * run->program->n_ops[run->rank]; i++)
+        run->ex->device->event_free(run->ex->device, run->event[i]);
+    free(run->event);
+    free(run->link);
     free(run->module);
     free(run->micro);
     free(run);
 }
 
 /* --- messages --------------------------------------------------------------------- */
-
-/* Of the message that `stage` receives. */
-static int tag_of(const struct pipeline_run *run, int direction, int stage, int micro_batch, bool backward)
-{
-    return ((micro_batch * run->program->stages + stage) * 2 + direction) * 2 + backward;
-}
 
 static void reap(struct pipeline_run *run, bool all)
 {
@@ -213,29 +279,34 @@ static void deliver(struct pipeline_run *run, struct tensor *tensor, int directi
     }
     struct outgoing *out = zeroed(1, sizeof *out);
     out->tensor = tensor;
-    run->ex->device->wait(run->ex->device);
-    out->request = comm_send(
-        run->ex->world->comm[WORLD_PP], run->program->stage_rank[direction * run->program->stages + stage],
-        tag_of(run, direction, stage, micro_batch, backward), (int64_t)tensor->rows * tensor->columns, tensor->data);
+    out->request =
+        comm_send(run->ex->world->comm[WORLD_PP], run->program->stage_rank[direction * run->program->stages + stage],
+                  tensor->type, tensor_count(tensor), tensor->data);
     out->next = run->outgoing;
     run->outgoing = out;
 }
 
-/* Asks for what `stage` needs from another rank. */
+static void ask_next(struct pipeline_run *run, int from)
+{
+    struct link *link = &run->link[from];
+    const struct message *message = &link->message[link->asked++];
+    struct micro *micro = micro_at(run, message->direction, message->stage, message->micro_batch);
+    struct tensor *tensor = tensor_new(run->ex->device, run->ex->rows, run->ex->hidden);
+    *(message->backward ? &micro->din : &micro->in) = tensor;
+    *(message->backward ? &micro->din_request : &micro->in_request) =
+        comm_receive(run->ex->world->comm[WORLD_PP], from, tensor->type, tensor_count(tensor), tensor->data);
+}
+
+/* Asks for what `stage` needs from another rank, unless that has been done. */
 static void ask(struct pipeline_run *run, int direction, int stage, int micro_batch, bool backward)
 {
     int from = backward ? stage + 1 : stage - 1;
     if (from < 0 || from >= run->program->stages || is_here(run, direction, from))
         return;
     struct micro *micro = micro_at(run, direction, stage, micro_batch);
-    struct tensor **tensor = backward ? &micro->din : &micro->in;
-    if (*tensor)
-        return;
-    *tensor = tensor_new(run->ex->device, run->ex->rows, run->ex->hidden);
-    *(backward ? &micro->din_request : &micro->in_request) =
-        comm_receive(run->ex->world->comm[WORLD_PP], run->program->stage_rank[direction * run->program->stages + from],
-                     tag_of(run, direction, stage, micro_batch, backward), (int64_t)run->ex->rows * run->ex->hidden,
-                     (*tensor)->data);
+    int rank = run->program->stage_rank[direction * run->program->stages + from];
+    while (run->link[rank].asked <= (backward ? micro->din_place : micro->in_place))
+        ask_next(run, rank);
 }
 
 static void ask_for_op(struct pipeline_run *run, const struct op *op)
@@ -264,7 +335,7 @@ static int *words(struct pipeline_run *run, int direction, int micro_batch, int 
     int64_t first = first_sequence_of(run, direction, micro_batch);
     int *host = zeroed(ex->tokens, sizeof *host), *device = device_ints(ex->device, ex->tokens);
     for (int t = 0; t < ex->tokens; t++)
-        host[t] = data_token(run->data, first + t % ex->batch, ex->plan->seq_len, ex->row_position[t] + shift);
+        host[t] = data_token(run->data, first + t % ex->batch, ex->plan->seq_len, ex->host_row_position[t] + shift);
     ex->device->upload(ex->device, device, host, (size_t)ex->tokens * sizeof *host);
     free(host);
     return device;
@@ -433,11 +504,26 @@ static void await(struct pipeline_run *run, const struct op *op)
         arrive(run, &micro_at(run, op->direction2, op->stage2, (int)op->micro_batch2)->din_request);
 }
 
+static void end_step(struct pipeline_run *run, double origin_s, double *start_s, double *end_s)
+{
+    struct device *device = run->ex->device;
+    reap(run, true);
+    for (int r = 0; r < run->program->pp; r++)
+        run->link[r].asked = 0;
+    for (int i = 0; start_s && end_s && i < run->program->n_ops[run->rank]; i++) {
+        if (!op_is_compute(&run->program->ops[run->rank][i]))
+            continue;
+        start_s[i] = device->event_s(device, run->event[2 * i]) - origin_s;
+        end_s[i] = device->event_s(device, run->event[2 * i + 1]) - origin_s;
+    }
+}
+
 void pipeline_step(struct pipeline_run *run, const struct data *data, int64_t first_sequence, double *start_s,
                    double *end_s)
 {
     const struct op *ops = run->program->ops[run->rank];
     int n = run->program->n_ops[run->rank];
+    struct device *device = run->ex->device;
     double origin_s = device_now_s();
     run->data = data;
     run->paced_end_s = origin_s;
@@ -450,16 +536,13 @@ void pipeline_step(struct pipeline_run *run, const struct data *data, int64_t fi
             await(run, op);
         if (i + 1 < n)
             ask_for_op(run, &ops[i + 1]);
-        if (start_s)
-            start_s[i] = device_now_s() - origin_s;
+        device->event_record(device, run->event[2 * i], device->queue);
         enum op_kind first = op->kind == OP_F_BW ? OP_F : (enum op_kind)op->kind;
         run_half(run, first, op->direction, op->stage, (int)op->micro_batch);
         if (op->kind == OP_F_BW)
             run_half(run, OP_BW, op->direction2, op->stage2, (int)op->micro_batch2);
-        run->ex->device->wait(run->ex->device);
-        if (end_s)
-            end_s[i] = device_now_s() - origin_s;
+        device->event_record(device, run->event[2 * i + 1], device->queue);
         reap(run, false);
     }
-    reap(run, true);
+    end_step(run, origin_s, start_s, end_s);
 }

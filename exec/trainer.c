@@ -56,11 +56,13 @@ void trainer_gradients(struct trainer *trainer, struct step_result *ret)
     ret->backward_s = device_now_s() - start_s;
     if (!trainer->paced)
         optimizer_reduce(ex);
+    executor_add_losses(ex);
     double losses[2] = {ex->loss, ex->aux_loss};
     comm_all_reduce_doubles(all, COMM_SUM, 2, losses);
     ret->loss = losses[0];
     ret->aux_loss = losses[1];
     trainer->sequences += trainer->plan.global_batch;
+    trainer->device.wait(&trainer->device);
     ret->step_time_s = device_now_s() - start_s;
 }
 
@@ -70,6 +72,7 @@ void trainer_update(struct trainer *trainer, struct step_result *result)
     result->optimizer = (struct optimizer_result){0};
     if (!trainer->paced)
         optimizer_step(&trainer->executor, &trainer->optimizer, &result->optimizer);
+    trainer->device.wait(&trainer->device);
     comm_barrier(trainer->executor.world->comm[WORLD_ALL]);
     result->step_time_s += device_now_s() - start_s;
     result->optimizer_s = result->step_time_s - result->backward_s;

@@ -26,7 +26,7 @@ extern const char *const world_group_names[]; /* "all", "tp", ... NULL */
 
 struct world {
     int rank, size;
-    int local_rank, local_size; /* among the ranks on this host */
+    int local_rank, local_size;  /* among the ranks on this host */
     int tp, cp, dp, pp, ep, etp; /* this rank's index in each */
     int pair_size;               /* 2 where WORLD_PAIR holds more than this rank */
     struct comm *comm[WORLD_GROUPS];

@@ -1,10 +1,15 @@
 /* Arithmetic on buffers: one table of functions per kind of device.
  *
- * All matrices are row-major fp32; a stride is the distance between rows in
- * elements. Rows are tokens, columns features, unless said otherwise. Nothing
- * allocates device memory, nothing fails; sizes may be 0. A call may return
- * before it has run: calls of one queue run in order (queue is NULL on the CPU,
- * where they run at once). "+=" marks outputs that are added to.
+ * "Elements" are activations and the weights that products read; they are passed as void * and are of the table's
+ * type: fp32 on the CPU, bf16 on a GPU. Statistics, router values, gradients of weights, of q, k and v, optimizer
+ * state and master weights are float whatever the type. Sums are made in fp32 or better and rounded once, when they
+ * are stored.
+ *
+ * All matrices are row-major; a stride is the distance between rows in elements. Rows are tokens, columns features,
+ * unless said otherwise. Every buffer is the device's, but arrays of structs are the host's (and may be forgotten when
+ * the call returns). Nothing allocates memory that it does not release, nothing fails; sizes may be 0. A call may
+ * return before it has run: calls of one queue run in order (queue is NULL on the CPU, where they run at once). "+="
+ * marks outputs that are added to.
  *
  * kernels_ref is the definition of right: plain loops, double sums.
  * kernels_cpu is fast: OpenBLAS for products, loops that compilers vectorise. */
@@ -12,10 +17,39 @@
 #define KERNELS_KERNELS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+enum element { ELEMENT_F32, ELEMENT_BF16, ELEMENT_TYPES };
+extern const char *const element_names[]; /* "f32", "bf16", NULL */
+
+static inline size_t element_bytes(enum element type)
+{
+    return type == ELEMENT_F32 ? 4 : 2;
+}
+
+/* Address of element i. */
+static inline void *element_at(enum element type, const void *x, int64_t i)
+{
+    return (char *)(uintptr_t)x + i * (int64_t)element_bytes(type);
+}
 
 enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU, ACTIVATION_RELU, ACTIVATIONS };
 extern const char *const activation_names[]; /* "silu", "gelu_tanh", "gelu", "relu", NULL */
+
+/* c[m x n] = op(a) op(b), or +=. op transposes where asked: a is k x m then, b is n x k. a and b are elements; c is of
+ * c_type: the table's, or float (gradients of weights, router logits). */
+struct gemm {
+    bool transpose_a, transpose_b, accumulate;
+    int m, n, k;
+    const void *a;
+    int stride_a;
+    const void *b;
+    int stride_b;
+    void *c;
+    int stride_c;
+    enum element c_type;
+};
 
 /* One block of causal attention: `queries` rows against `keys` rows of the same sequences. Row s of sequence b is at
  * (s * batch + b) * stride; head h starts at column h * head_dim, and reads key/value head h * kv_heads / heads.
@@ -25,78 +59,90 @@ struct attention {
     const int *position_q, *position_k;
     int window; /* 0 = all */
     float scale;
-    const float *q, *k, *v;
+    const void *q, *k, *v;
     int stride_q, stride_kv, stride_o;
-    float *o;   /* output, normalised over the keys seen so far */
+    void *o;    /* output, normalised over the keys seen so far */
     float *lse; /* [batch][heads][queries] log of the sum of exponentials over the keys seen so far */
     bool merge; /* o and lse hold earlier blocks and this one is merged in; else they are overwritten */
 };
 
-/* dq += , dk +=, dv += with the final o and lse; strides as q, k and v; dout as o. */
+/* dq +=, dk +=, dv += with the final o and lse; strides as q, k and v; dout as o. */
 struct attention_gradient {
     struct attention forward;
-    const float *dout;
+    const void *dout;
     float *dq, *dk, *dv;
 };
 
 struct adamw {
-    float learning_rate, beta1, beta2, epsilon, weight_decay;
+    float learning_rate, beta1, beta2, epsilon;
     float correction1, correction2; /* 1 - beta^step */
     float gradient_scale;           /* clipping */
 };
 
+/* Elements [first, first + n) of flat buffers. */
+struct adamw_part {
+    int64_t first, n;
+    float weight_decay;
+};
+
 struct kernels {
     const char *name;
-    /* c[m x n] = op(a) op(b), or +=. op transposes where asked: a is k x m then, b is n x k. */
-    void (*gemm)(void *queue, bool transpose_a, bool transpose_b, int m, int n, int k, const float *a, int stride_a,
-                 const float *b, int stride_b, bool accumulate, float *c, int stride_c);
+    enum element type;
+    /* n products; those of one call do not depend on one another. */
+    void (*gemm)(void *queue, int n, const struct gemm *gemm);
+    void (*convert)(void *queue, int64_t n, enum element from, const void *x, enum element to, void *y);
 
     /* y = (x - mean) * rstd * weight + bias; RMSNorm (not centred): mean 0, bias NULL. x and y may be strided rows. */
-    void (*norm_forward)(void *queue, int rows, int columns, int stride, float epsilon, bool centred, const float *x,
-                         const float *weight, const float *bias, float *y, float *mean, float *rstd);
+    void (*norm_forward)(void *queue, int rows, int columns, int stride, float epsilon, bool centred, const void *x,
+                         const void *weight, const void *bias, void *y, float *mean, float *rstd);
+    /* x += residual (both strided rows), then y from x as it was stored. */
+    void (*add_norm_forward)(void *queue, int rows, int columns, int stride, float epsilon, bool centred,
+                             const void *residual, void *x, const void *weight, const void *bias, void *y, float *mean,
+                             float *rstd);
     /* y again from x, mean, rstd. */
-    void (*norm_apply)(void *queue, int rows, int columns, int stride, const float *x, const float *weight,
-                       const float *bias, const float *mean, const float *rstd, float *y);
+    void (*norm_apply)(void *queue, int rows, int columns, int stride, const void *x, const void *weight,
+                       const void *bias, const float *mean, const float *rstd, void *y);
     /* dx = or +=; dweight +=, dbias += (NULL = none). dx may be dy when it is not added to. */
-    void (*norm_backward)(void *queue, int rows, int columns, int stride, bool centred, const float *x,
-                          const float *weight, const float *mean, const float *rstd, const float *dy, bool accumulate,
-                          float *dx, float *dweight, float *dbias);
+    void (*norm_backward)(void *queue, int rows, int columns, int stride, bool centred, const void *x,
+                          const void *weight, const float *mean, const float *rstd, const void *dy, bool accumulate,
+                          void *dx, float *dweight, float *dbias);
 
     /* Rotates pairs (i, i + head_dim/2) of every head in place by the angles of the row; inverse = backward. */
     void (*rotary)(void *queue, int rows, int heads, int head_dim, int stride, const float *cosine, const float *sine,
-                   bool inverse, float *x);
+                   bool inverse, void *x);
     void (*attention_forward)(void *queue, const struct attention *a);
     void (*attention_backward)(void *queue, const struct attention_gradient *a);
 
     /* gated: x is [gate | up], 2 * columns wide, y = act(gate) * up. */
-    void (*activation_forward)(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x,
-                               float *y);
-    void (*activation_backward)(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x,
-                                const float *dy, float *dx);
+    void (*activation_forward)(void *queue, enum activation kind, bool gated, int rows, int columns, const void *x,
+                               void *y);
+    void (*activation_backward)(void *queue, enum activation kind, bool gated, int rows, int columns, const void *x,
+                                const void *dy, void *dx);
 
-    void (*add)(void *queue, int64_t n, const float *x, float *y); /* y += x */
-    void (*scale)(void *queue, int64_t n, float factor, float *x); /* x *= factor */
+    void (*add)(void *queue, int64_t n, const void *x, void *y);          /* y += x */
+    void (*add_floats)(void *queue, int64_t n, const float *x, float *y); /* y += x */
+    void (*scale_floats)(void *queue, int64_t n, float factor, float *x); /* x *= factor */
     /* y = or += x, both strided: columns are cut out and put together. */
-    void (*copy_block)(void *queue, int rows, int columns, const float *x, int stride_x, bool accumulate, float *y,
+    void (*copy_block)(void *queue, int rows, int columns, const void *x, int stride_x, bool accumulate, void *y,
                        int stride_y);
     void (*round_bf16)(void *queue, int64_t n, float *x); /* to the nearest bfloat16, ties to even; kept as fp32 */
-    void (*bias_add)(void *queue, int rows, int columns, const float *bias, float *x);
-    void (*column_sum)(void *queue, int rows, int columns, const float *x, float *sum); /* sum += */
+    void (*bias_add)(void *queue, int rows, int columns, const void *bias, void *x);
+    void (*column_sum)(void *queue, int rows, int columns, const void *x, float *sum); /* sum += */
 
     /* A shard of a table: rows first .. first + count - 1 of it; other tokens give zeros. */
     void (*embedding_forward)(void *queue, int rows, int columns, const int *token, int first, int count,
-                              const float *table, float *y);
+                              const void *table, void *y);
     void (*embedding_backward)(void *queue, int rows, int columns, const int *token, int first, int count,
-                               const float *dy, float *dtable); /* += */
+                               const void *dy, float *dtable); /* += */
 
     /* Cross-entropy over a vocabulary that is cut into shards; this one holds `columns` real entries from `first` on.
      * */
-    void (*logits_max)(void *queue, int rows, int columns, int stride, const float *logits, float *max);
+    void (*logits_max)(void *queue, int rows, int columns, int stride, const void *logits, float *max);
     /* sum of exp(logit - max), and target logit - max where the target is in this shard, else 0. */
-    void (*logits_sum)(void *queue, int rows, int columns, int stride, const float *logits, const float *max,
+    void (*logits_sum)(void *queue, int rows, int columns, int stride, const void *logits, const float *max,
                        const int *target, int first, float *sum, float *picked);
     /* logits becomes its gradient, (softmax - onehot) * factor; columns .. stride - 1 become 0. */
-    void (*logits_gradient)(void *queue, int rows, int columns, int stride, float *logits, const float *max,
+    void (*logits_gradient)(void *queue, int rows, int columns, int stride, void *logits, const float *max,
                             const float *sum, const int *target, int first, float factor);
 
     /* logits become probabilities; the top k per row with weights, renormalised to sum 1 where asked. Ties: lower
@@ -107,17 +153,23 @@ struct kernels {
     void (*router_backward)(void *queue, int rows, int experts, int k, bool renormalise, const float *probability,
                             const int *choice, const float *dweight, const float *bias_gradient, float *dlogits);
     /* y[i] = x[index[i]] * weight[i] (weight NULL = 1). */
-    void (*gather_rows)(void *queue, int rows, int columns, const int *index, const float *weight, const float *x,
-                        float *y);
-    /* y[index[i]] += x[i] * weight[i]. */
-    void (*scatter_rows)(void *queue, int rows, int columns, const int *index, const float *weight, const float *x,
-                         float *y);
+    void (*gather_rows)(void *queue, int rows, int columns, const int *index, const float *weight, const void *x,
+                        void *y);
+    /* y[r] = or += sum over j in [first[r], first[r + 1]) of x[index[j]] * weight[index[j]] (weight NULL = 1), in that
+     * order, in fp32. */
+    void (*combine_rows)(void *queue, int rows, int columns, const int *first, const int *index, const float *weight,
+                         const void *x, bool accumulate, void *y);
     /* dot[i] = x[i] . y[index[i]] */
-    void (*dot_rows)(void *queue, int rows, int columns, const int *index, const float *x, const float *y, float *dot);
+    void (*dot_rows)(void *queue, int rows, int columns, const int *index, const void *x, const void *y, float *dot);
+    void (*gather_floats)(void *queue, int64_t n, const int *index, const float *x, float *y); /* y[i] = x[index[i]] */
+    void (*scatter_floats)(void *queue, int64_t n, const int *index, const float *x,
+                           float *y); /* y[index[i]] += x[i] */
 
-    void (*adamw)(void *queue, int64_t n, const struct adamw *a, const float *gradient, float *weight, float *m,
-                  float *v);
-    double (*sum_squares)(void *queue, int64_t n, const float *x); /* waits for the queue */
+    /* All parts in one launch. copy: the same elements of the updated weights (NULL = not wanted). */
+    void (*adamw)(void *queue, const struct adamw *a, int parts, const struct adamw_part *part, const float *gradient,
+                  float *weight, float *m, float *v, void *copy);
+    /* *sum (the device's) += squares of all parts. */
+    void (*sum_squares)(void *queue, int parts, const struct adamw_part *part, const float *x, double *sum);
 };
 
 extern const struct kernels kernels_ref, kernels_cpu;

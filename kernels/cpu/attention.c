@@ -18,9 +18,9 @@ struct tile {
     float *scores; /* [queries][keys] */
 };
 
-static const float *tile_q(const struct tile *t, const float *base, int stride)
+static const float *tile_q(const struct tile *t, const void *base, int stride)
 {
-    return base + ((int64_t)t->query * t->a->batch + t->batch) * stride + t->head * t->a->head_dim;
+    return (const float *)base + ((int64_t)t->query * t->a->batch + t->batch) * stride + t->head * t->a->head_dim;
 }
 
 static int64_t tile_kv(const struct tile *t)
@@ -39,7 +39,7 @@ static void tile_scores(const struct tile *t)
 {
     const struct attention *a = t->a;
     product(false, true, t->queries, t->keys, a->head_dim, a->scale, tile_q(t, a->q, a->stride_q),
-            a->batch * a->stride_q, a->k + tile_kv(t), a->batch * a->stride_kv, 0, t->scores, t->keys);
+            a->batch * a->stride_q, (const float *)a->k + tile_kv(t), a->batch * a->stride_kv, 0, t->scores, t->keys);
 }
 
 /* Keys [*ret_first, *ret_end) of the tile that query i sees. */
@@ -112,13 +112,14 @@ static void tile_forward(const struct tile *t, float *block)
         sum[i] = end > first ? row_exp(end - first, max[i], row + first) : 0;
         zero_outside(row, first, end, t->keys);
     }
-    product(false, false, t->queries, a->head_dim, t->keys, 1, t->scores, t->keys, a->v + tile_kv(t),
+    product(false, false, t->queries, a->head_dim, t->keys, 1, t->scores, t->keys, (const float *)a->v + tile_kv(t),
             a->batch * a->stride_kv, 0, block, a->head_dim);
     for (int i = 0; i < t->queries; i++) {
         float now = sum[i] > 0 ? max[i] + logf(sum[i]) : -INFINITY, before = a->merge ? lse[i] : -INFINITY;
         float top = now > before ? now : before;
         float together = top > -INFINITY ? top + logf(expf(now - top) + expf(before - top)) : -INFINITY;
-        float *o = a->o + ((int64_t)(t->query + i) * a->batch + t->batch) * a->stride_o + t->head * a->head_dim;
+        float *o =
+            (float *)a->o + ((int64_t)(t->query + i) * a->batch + t->batch) * a->stride_o + t->head * a->head_dim;
         merge_row(a->head_dim, before > -INFINITY ? expf(before - together) : 0,
                   sum[i] > 0 ? expf(now - together) / sum[i] : 0, block + (int64_t)i * a->head_dim, o);
         lse[i] = together;
@@ -145,8 +146,8 @@ static void tile_nothing(const struct tile *t)
 {
     const struct attention *a = t->a;
     for (int i = t->query; i < t->query + t->queries && !a->merge; i++) {
-        memset(a->o + ((int64_t)i * a->batch + t->batch) * a->stride_o + t->head * a->head_dim, 0,
-               (size_t)a->head_dim * sizeof *a->o);
+        memset((float *)a->o + ((int64_t)i * a->batch + t->batch) * a->stride_o + t->head * a->head_dim, 0,
+               (size_t)a->head_dim * sizeof(float));
         a->lse[((int64_t)t->batch * a->heads + t->head) * a->queries + i] = -INFINITY;
     }
 }
@@ -190,7 +191,8 @@ static void tile_backward(const struct tile *t, const struct attention_gradient 
         width = a->head_dim;
     int64_t kv = tile_kv(t);
     tile_scores(t);
-    product(false, true, t->queries, t->keys, width, 1, dout, step_o, a->v + kv, step_kv, 0, dp, t->keys);
+    product(false, true, t->queries, t->keys, width, 1, dout, step_o, (const float *)a->v + kv, step_kv, 0, dp,
+            t->keys);
     for (int i = 0; i < t->queries; i++) {
         float *p = t->scores + (int64_t)i * t->keys, *dp_row = dp + (int64_t)i * t->keys;
         int first, end;
@@ -202,7 +204,7 @@ static void tile_backward(const struct tile *t, const struct attention_gradient 
     }
     float *dq = g->dq + ((int64_t)t->query * a->batch + t->batch) * a->stride_q + t->head * width;
     product(true, false, t->keys, width, t->queries, 1, t->scores, t->keys, dout, step_o, 1, g->dv + kv, step_kv);
-    product(false, false, t->queries, width, t->keys, 1, dp, t->keys, a->k + kv, step_kv, 1, dq, step_q);
+    product(false, false, t->queries, width, t->keys, 1, dp, t->keys, (const float *)a->k + kv, step_kv, 1, dq, step_q);
     product(true, false, t->keys, width, t->queries, 1, dp, t->keys, tile_q(t, a->q, a->stride_q), step_q, 1,
             g->dk + kv, step_kv);
 }

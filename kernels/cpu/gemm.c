@@ -3,13 +3,19 @@
 
 #include <cblas.h>
 
-void cpu_gemm(void *queue, bool transpose_a, bool transpose_b, int m, int n, int k, const float *a, int stride_a,
-              const float *b, int stride_b, bool accumulate, float *c, int stride_c)
+static void product(const struct gemm *g)
+{
+    if (g->m > 0 && g->n > 0)
+        cblas_sgemm(CblasRowMajor, g->transpose_a ? CblasTrans : CblasNoTrans,
+                    g->transpose_b ? CblasTrans : CblasNoTrans, g->m, g->n, g->k, 1, g->a, g->stride_a, g->b,
+                    g->stride_b, g->accumulate ? 1 : 0, g->c, g->stride_c);
+}
+
+void cpu_gemm(void *queue, int n, const struct gemm *gemm)
 {
     (void)queue;
-    if (m > 0 && n > 0)
-        cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans, m,
-                    n, k, 1, a, stride_a, b, stride_b, accumulate ? 1 : 0, c, stride_c);
+    for (int i = 0; i < n; i++)
+        product(&gemm[i]);
 }
 
 void kernels_cpu_threads(int threads)

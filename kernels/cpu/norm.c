@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "kernels/cpu/vector.h"
+#include "kernels/ref/ref.h"
 
 VECTOR_VERSIONS static float sum_of(int n, const float *x)
 {
@@ -40,9 +41,13 @@ VECTOR_VERSIONS static void apply(int n, const float *x, const float *weight, co
             y[c] = (x[c] - mean) * rstd * weight[c];
 }
 
-void cpu_norm_forward(void *queue, int rows, int columns, int stride, float epsilon, bool centred, const float *x,
-                      const float *weight, const float *bias, float *y, float *mean, float *rstd)
+void cpu_norm_forward(void *queue, int rows, int columns, int stride, float epsilon, bool centred, const void *x_data,
+                      const void *weight_data, const void *bias_data, void *y_data, float *mean, float *rstd)
 {
+    const float *x = x_data;
+    const float *weight = weight_data;
+    const float *bias = bias_data;
+    float *y = y_data;
     (void)queue;
     for (int r = 0; r < rows; r++) {
         const float *row = x + (int64_t)r * stride;
@@ -50,6 +55,14 @@ void cpu_norm_forward(void *queue, int rows, int columns, int stride, float epsi
         rstd[r] = 1 / sqrtf(squares_of(columns, row, mean[r]) / (float)columns + epsilon);
         apply(columns, row, weight, bias, mean[r], rstd[r], y + (int64_t)r * stride);
     }
+}
+
+void cpu_add_norm_forward(void *queue, int rows, int columns, int stride, float epsilon, bool centred,
+                          const void *residual, void *x, const void *weight, const void *bias, void *y, float *mean,
+                          float *rstd)
+{
+    ref_copy_block(queue, rows, columns, residual, stride, true, x, stride);
+    cpu_norm_forward(queue, rows, columns, stride, epsilon, centred, x, weight, bias, y, mean, rstd);
 }
 
 /* Sums of g = dy weight and of g xhat; adds to the weights' gradients on the way. */
@@ -86,10 +99,14 @@ VECTOR_VERSIONS static void spread(int n, const float *x, const float *dy, const
             dx[c] = rstd * (dy[c] * weight[c] - sum - (x[c] - mean) * rstd * dot);
 }
 
-void cpu_norm_backward(void *queue, int rows, int columns, int stride, bool centred, const float *x,
-                       const float *weight, const float *mean, const float *rstd, const float *dy, bool accumulate,
-                       float *dx, float *dweight, float *dbias)
+void cpu_norm_backward(void *queue, int rows, int columns, int stride, bool centred, const void *x_data,
+                       const void *weight_data, const float *mean, const float *rstd, const void *dy_data,
+                       bool accumulate, void *dx_data, float *dweight, float *dbias)
 {
+    const float *x = x_data;
+    const float *weight = weight_data;
+    const float *dy = dy_data;
+    float *dx = dx_data;
     (void)queue;
     for (int r = 0; r < rows; r++) {
         const float *row = x + (int64_t)r * stride, *drow = dy + (int64_t)r * stride;

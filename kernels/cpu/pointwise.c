@@ -80,18 +80,23 @@ VECTOR_VERSIONS static void backward_rows(enum activation kind, bool gated, int 
     }
 }
 
-void cpu_activation_forward(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x,
-                            float *y)
+void cpu_activation_forward(void *queue, enum activation kind, bool gated, int rows, int columns, const void *x_data,
+                            void *y_data)
 {
+    const float *x = x_data;
+    float *y = y_data;
     if (kind == ACTIVATION_SILU || kind == ACTIVATION_GELU_TANH)
         forward_rows(kind, gated, rows, columns, x, y);
     else
         ref_activation_forward(queue, kind, gated, rows, columns, x, y);
 }
 
-void cpu_activation_backward(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x,
-                             const float *dy, float *dx)
+void cpu_activation_backward(void *queue, enum activation kind, bool gated, int rows, int columns, const void *x_data,
+                             const void *dy_data, void *dx_data)
 {
+    const float *x = x_data;
+    const float *dy = dy_data;
+    float *dx = dx_data;
     if (kind == ACTIVATION_SILU || kind == ACTIVATION_GELU_TANH)
         backward_rows(kind, gated, rows, columns, x, dy, dx);
     else
@@ -126,16 +131,18 @@ VECTOR_VERSIONS static float max_of(int n, const float *x)
     return max;
 }
 
-void cpu_logits_max(void *queue, int rows, int columns, int stride, const float *logits, float *max)
+void cpu_logits_max(void *queue, int rows, int columns, int stride, const void *logits_data, float *max)
 {
+    const float *logits = logits_data;
     (void)queue;
     for (int r = 0; r < rows; r++)
         max[r] = max_of(columns, logits + (int64_t)r * stride);
 }
 
-void cpu_logits_sum(void *queue, int rows, int columns, int stride, const float *logits, const float *max,
+void cpu_logits_sum(void *queue, int rows, int columns, int stride, const void *logits_data, const float *max,
                     const int *target, int first, float *sum, float *picked)
 {
+    const float *logits = logits_data;
     (void)queue;
     for (int r = 0; r < rows; r++) {
         const float *row = logits + (int64_t)r * stride;
@@ -151,9 +158,10 @@ VECTOR_VERSIONS static void gradient_row(int n, float shift, float factor, float
         x[i] = vector_exp(x[i] - shift) * factor;
 }
 
-void cpu_logits_gradient(void *queue, int rows, int columns, int stride, float *logits, const float *max,
+void cpu_logits_gradient(void *queue, int rows, int columns, int stride, void *logits_data, const float *max,
                          const float *sum, const int *target, int first, float factor)
 {
+    float *logits = logits_data;
     (void)queue;
     for (int r = 0; r < rows; r++) {
         float *row = logits + (int64_t)r * stride;
@@ -166,9 +174,8 @@ void cpu_logits_gradient(void *queue, int rows, int columns, int stride, float *
     }
 }
 
-VECTOR_VERSIONS double cpu_sum_squares(void *queue, int64_t n, const float *x)
+VECTOR_VERSIONS static double squares_of(int64_t n, const float *x)
 {
-    (void)queue;
     double lanes[VECTOR_LANES] = {0}, sum = 0;
     int64_t i = 0;
     for (; i + VECTOR_LANES <= n; i += VECTOR_LANES)
@@ -181,16 +188,34 @@ VECTOR_VERSIONS double cpu_sum_squares(void *queue, int64_t n, const float *x)
     return sum;
 }
 
-VECTOR_VERSIONS void cpu_adamw(void *queue, int64_t n, const struct adamw *a, const float *restrict gradient,
-                               float *restrict weight, float *restrict m, float *restrict v)
+void cpu_sum_squares(void *queue, int parts, const struct adamw_part *part, const float *x, double *sum)
 {
     (void)queue;
+    for (int p = 0; p < parts; p++)
+        *sum += squares_of(part[p].n, x + part[p].first);
+}
+
+VECTOR_VERSIONS static void update(int64_t n, const struct adamw *a, float weight_decay, const float *restrict gradient,
+                                   float *restrict weight, float *restrict m, float *restrict v)
+{
     const struct adamw o = *a;
     for (int64_t i = 0; i < n; i++) {
         float g = gradient[i] * o.gradient_scale;
         m[i] = o.beta1 * m[i] + (1 - o.beta1) * g;
         v[i] = o.beta2 * v[i] + (1 - o.beta2) * g * g;
         float step = m[i] / o.correction1 / (sqrtf(v[i] / o.correction2) + o.epsilon);
-        weight[i] -= o.learning_rate * (o.weight_decay * weight[i] + step);
+        weight[i] -= o.learning_rate * (weight_decay * weight[i] + step);
+    }
+}
+
+void cpu_adamw(void *queue, const struct adamw *a, int parts, const struct adamw_part *part, const float *gradient,
+               float *weight, float *m, float *v, void *copy)
+{
+    (void)queue;
+    for (int p = 0; p < parts; p++) {
+        int64_t at = part[p].first;
+        update(part[p].n, a, part[p].weight_decay, gradient + at, weight + at, m + at, v + at);
+        if (copy)
+            memcpy((float *)copy + at, weight + at, (size_t)part[p].n * sizeof *weight);
     }
 }

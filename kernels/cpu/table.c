@@ -4,8 +4,11 @@
 
 const struct kernels kernels_cpu = {
     .name = "cpu",
+    .type = ELEMENT_F32,
     .gemm = cpu_gemm,
+    .convert = ref_convert,
     .norm_forward = cpu_norm_forward,
+    .add_norm_forward = cpu_add_norm_forward,
     .norm_apply = ref_norm_apply,
     .norm_backward = cpu_norm_backward,
     .rotary = ref_rotary,
@@ -14,7 +17,8 @@ const struct kernels kernels_cpu = {
     .activation_forward = cpu_activation_forward,
     .activation_backward = cpu_activation_backward,
     .add = ref_add,
-    .scale = ref_scale,
+    .add_floats = ref_add_floats,
+    .scale_floats = ref_scale_floats,
     .copy_block = ref_copy_block,
     .round_bf16 = ref_round_bf16,
     .bias_add = ref_bias_add,
@@ -27,8 +31,10 @@ const struct kernels kernels_cpu = {
     .router_forward = ref_router_forward,
     .router_backward = ref_router_backward,
     .gather_rows = ref_gather_rows,
-    .scatter_rows = ref_scatter_rows,
+    .combine_rows = ref_combine_rows,
     .dot_rows = ref_dot_rows,
+    .gather_floats = ref_gather_floats,
+    .scatter_floats = ref_scatter_floats,
     .adamw = cpu_adamw,
     .sum_squares = cpu_sum_squares,
 };

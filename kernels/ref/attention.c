@@ -25,7 +25,7 @@ static bool sees(const struct attention *a, int query, int key)
 
 static double score(const struct attention *a, const float *q, int batch, int head_kv, int key)
 {
-    const float *k = a->k + ((int64_t)key * a->batch + batch) * a->stride_kv + head_kv * a->head_dim;
+    const float *k = (const float *)a->k + ((int64_t)key * a->batch + batch) * a->stride_kv + head_kv * a->head_dim;
     double dot = 0;
     for (int d = 0; d < a->head_dim; d++)
         dot += (double)q[d] * (double)k[d];
@@ -36,8 +36,8 @@ static void forward_row(const struct attention *a, int batch, int head, int quer
 {
     int head_kv = head * a->kv_heads / a->heads;
     int64_t row = (int64_t)query * a->batch + batch;
-    const float *q = a->q + row * a->stride_q + head * a->head_dim;
-    float *o = a->o + row * a->stride_o + head * a->head_dim;
+    const float *q = (const float *)a->q + row * a->stride_q + head * a->head_dim;
+    float *o = (float *)a->o + row * a->stride_o + head * a->head_dim;
     float *lse = a->lse + ((int64_t)batch * a->heads + head) * a->queries + query;
     double before = a->merge ? (double)*lse : -(double)INFINITY, max = before, sum = 0;
     for (int j = 0; j < a->keys; j++)
@@ -50,7 +50,7 @@ static void forward_row(const struct attention *a, int batch, int head, int quer
         if (!sees(a, query, j))
             continue;
         double p = exp(score(a, q, batch, head_kv, j) - max);
-        const float *v = a->v + ((int64_t)j * a->batch + batch) * a->stride_kv + head_kv * a->head_dim;
+        const float *v = (const float *)a->v + ((int64_t)j * a->batch + batch) * a->stride_kv + head_kv * a->head_dim;
         sum += p;
         for (int d = 0; d < a->head_dim; d++)
             o[d] += (float)p * v[d];
@@ -75,8 +75,9 @@ static void backward_row(const struct attention_gradient *g, int batch, int head
     const struct attention *a = &g->forward;
     int head_kv = head * a->kv_heads / a->heads, width = a->head_dim;
     int64_t row = (int64_t)query * a->batch + batch;
-    const float *q = a->q + row * a->stride_q + head * width, *o = a->o + row * a->stride_o + head * width;
-    const float *dout = g->dout + row * a->stride_o + head * width;
+    const float *q = (const float *)a->q + row * a->stride_q + head * width,
+                *o = (const float *)a->o + row * a->stride_o + head * width;
+    const float *k = a->k, *v = a->v, *dout = (const float *)g->dout + row * a->stride_o + head * width;
     float *dq = g->dq + row * a->stride_q + head * width;
     double lse = (double)a->lse[((int64_t)batch * a->heads + head) * a->queries + query], delta = 0;
     for (int d = 0; d < width; d++)
@@ -87,12 +88,12 @@ static void backward_row(const struct attention_gradient *g, int batch, int head
         int64_t at = ((int64_t)j * a->batch + batch) * a->stride_kv + head_kv * width;
         double p = exp(score(a, q, batch, head_kv, j) - lse), dp = 0;
         for (int d = 0; d < width; d++)
-            dp += (double)dout[d] * (double)a->v[at + d];
+            dp += (double)dout[d] * (double)v[at + d];
         float ds = (float)(p * (dp - delta) * (double)a->scale);
         for (int d = 0; d < width; d++) {
             g->dv[at + d] += (float)p * dout[d];
             g->dk[at + d] += ds * q[d];
-            dq[d] += ds * a->k[at + d];
+            dq[d] += ds * k[at + d];
         }
     }
 }

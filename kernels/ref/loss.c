@@ -3,8 +3,9 @@
 
 #include <math.h>
 
-void ref_logits_max(void *queue, int rows, int columns, int stride, const float *logits, float *max)
+void ref_logits_max(void *queue, int rows, int columns, int stride, const void *logits_data, float *max)
 {
+    const float *logits = logits_data;
     (void)queue;
     for (int r = 0; r < rows; r++) {
         max[r] = -INFINITY;
@@ -13,9 +14,10 @@ void ref_logits_max(void *queue, int rows, int columns, int stride, const float 
     }
 }
 
-void ref_logits_sum(void *queue, int rows, int columns, int stride, const float *logits, const float *max,
+void ref_logits_sum(void *queue, int rows, int columns, int stride, const void *logits_data, const float *max,
                     const int *target, int first, float *sum, float *picked)
 {
+    const float *logits = logits_data;
     (void)queue;
     for (int r = 0; r < rows; r++) {
         const float *row = logits + (int64_t)r * stride;
@@ -28,9 +30,10 @@ void ref_logits_sum(void *queue, int rows, int columns, int stride, const float 
     }
 }
 
-void ref_logits_gradient(void *queue, int rows, int columns, int stride, float *logits, const float *max,
+void ref_logits_gradient(void *queue, int rows, int columns, int stride, void *logits_data, const float *max,
                          const float *sum, const int *target, int first, float factor)
 {
+    float *logits = logits_data;
     (void)queue;
     for (int r = 0; r < rows; r++) {
         float *row = logits + (int64_t)r * stride;

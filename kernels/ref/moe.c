@@ -68,26 +68,37 @@ void ref_router_backward(void *queue, int rows, int experts, int k, bool renorma
     }
 }
 
-void ref_gather_rows(void *queue, int rows, int columns, const int *index, const float *weight, const float *x,
-                     float *y)
+void ref_gather_rows(void *queue, int rows, int columns, const int *index, const float *weight, const void *x_data,
+                     void *y_data)
 {
+    const float *x = x_data;
+    float *y = y_data;
     (void)queue;
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < columns; c++)
             y[(int64_t)r * columns + c] = x[(int64_t)index[r] * columns + c] * (weight ? weight[r] : 1);
 }
 
-void ref_scatter_rows(void *queue, int rows, int columns, const int *index, const float *weight, const float *x,
-                      float *y)
+void ref_combine_rows(void *queue, int rows, int columns, const int *first, const int *index, const float *weight,
+                      const void *x_data, bool accumulate, void *y_data)
 {
+    const float *x = x_data;
+    float *y = y_data;
     (void)queue;
     for (int r = 0; r < rows; r++)
-        for (int c = 0; c < columns; c++)
-            y[(int64_t)index[r] * columns + c] += x[(int64_t)r * columns + c] * (weight ? weight[r] : 1);
+        for (int c = 0; c < columns; c++) {
+            float sum = 0;
+            for (int j = first[r]; j < first[r + 1]; j++)
+                sum += x[(int64_t)index[j] * columns + c] * (weight ? weight[index[j]] : 1);
+            y[(int64_t)r * columns + c] = accumulate ? y[(int64_t)r * columns + c] + sum : sum;
+        }
 }
 
-void ref_dot_rows(void *queue, int rows, int columns, const int *index, const float *x, const float *y, float *dot)
+void ref_dot_rows(void *queue, int rows, int columns, const int *index, const void *x_data, const void *y_data,
+                  float *dot)
 {
+    const float *x = x_data;
+    const float *y = y_data;
     (void)queue;
     for (int r = 0; r < rows; r++) {
         double sum = 0;
@@ -95,4 +106,18 @@ void ref_dot_rows(void *queue, int rows, int columns, const int *index, const fl
             sum += (double)x[(int64_t)r * columns + c] * (double)y[(int64_t)index[r] * columns + c];
         dot[r] = (float)sum;
     }
+}
+
+void ref_gather_floats(void *queue, int64_t n, const int *index, const float *x, float *y)
+{
+    (void)queue;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = x[index[i]];
+}
+
+void ref_scatter_floats(void *queue, int64_t n, const int *index, const float *x, float *y)
+{
+    (void)queue;
+    for (int64_t i = 0; i < n; i++)
+        y[index[i]] += x[i];
 }

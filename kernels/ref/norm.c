@@ -4,9 +4,13 @@
 
 #include <math.h>
 
-void ref_norm_apply(void *queue, int rows, int columns, int stride, const float *x, const float *weight,
-                    const float *bias, const float *mean, const float *rstd, float *y)
+void ref_norm_apply(void *queue, int rows, int columns, int stride, const void *x_data, const void *weight_data,
+                    const void *bias_data, const float *mean, const float *rstd, void *y_data)
 {
+    const float *x = x_data;
+    const float *weight = weight_data;
+    const float *bias = bias_data;
+    float *y = y_data;
     (void)queue;
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < columns; c++) {
@@ -15,9 +19,13 @@ void ref_norm_apply(void *queue, int rows, int columns, int stride, const float 
         }
 }
 
-void ref_norm_forward(void *queue, int rows, int columns, int stride, float epsilon, bool centred, const float *x,
-                      const float *weight, const float *bias, float *y, float *mean, float *rstd)
+void ref_norm_forward(void *queue, int rows, int columns, int stride, float epsilon, bool centred, const void *x_data,
+                      const void *weight_data, const void *bias_data, void *y_data, float *mean, float *rstd)
 {
+    const float *x = x_data;
+    const float *weight = weight_data;
+    const float *bias = bias_data;
+    float *y = y_data;
     for (int r = 0; r < rows; r++) {
         const float *row = x + (int64_t)r * stride;
         double sum = 0, squares = 0;
@@ -31,10 +39,22 @@ void ref_norm_forward(void *queue, int rows, int columns, int stride, float epsi
     ref_norm_apply(queue, rows, columns, stride, x, weight, bias, mean, rstd, y);
 }
 
-void ref_norm_backward(void *queue, int rows, int columns, int stride, bool centred, const float *x,
-                       const float *weight, const float *mean, const float *rstd, const float *dy, bool accumulate,
-                       float *dx, float *dweight, float *dbias)
+void ref_add_norm_forward(void *queue, int rows, int columns, int stride, float epsilon, bool centred,
+                          const void *residual, void *x, const void *weight, const void *bias, void *y, float *mean,
+                          float *rstd)
 {
+    ref_copy_block(queue, rows, columns, residual, stride, true, x, stride);
+    ref_norm_forward(queue, rows, columns, stride, epsilon, centred, x, weight, bias, y, mean, rstd);
+}
+
+void ref_norm_backward(void *queue, int rows, int columns, int stride, bool centred, const void *x_data,
+                       const void *weight_data, const float *mean, const float *rstd, const void *dy_data,
+                       bool accumulate, void *dx_data, float *dweight, float *dbias)
+{
+    const float *x = x_data;
+    const float *weight = weight_data;
+    const float *dy = dy_data;
+    float *dx = dx_data;
     (void)queue;
     for (int r = 0; r < rows; r++) {
         const float *row = x + (int64_t)r * stride, *drow = dy + (int64_t)r * stride;

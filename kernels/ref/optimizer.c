@@ -3,23 +3,30 @@
 
 #include <math.h>
 
-void ref_adamw(void *queue, int64_t n, const struct adamw *a, const float *gradient, float *weight, float *m, float *v)
+void ref_adamw(void *queue, const struct adamw *a, int parts, const struct adamw_part *part, const float *gradient,
+               float *weight, float *m, float *v, void *copy)
 {
     (void)queue;
-    for (int64_t i = 0; i < n; i++) {
-        float g = gradient[i] * a->gradient_scale;
-        m[i] = a->beta1 * m[i] + (1 - a->beta1) * g;
-        v[i] = a->beta2 * v[i] + (1 - a->beta2) * g * g;
-        float step = m[i] / a->correction1 / (sqrtf(v[i] / a->correction2) + a->epsilon);
-        weight[i] -= a->learning_rate * (a->weight_decay * weight[i] + step);
-    }
+    float *copied = copy;
+    for (int p = 0; p < parts; p++)
+        for (int64_t i = part[p].first; i < part[p].first + part[p].n; i++) {
+            float g = gradient[i] * a->gradient_scale;
+            m[i] = a->beta1 * m[i] + (1 - a->beta1) * g;
+            v[i] = a->beta2 * v[i] + (1 - a->beta2) * g * g;
+            float step = m[i] / a->correction1 / (sqrtf(v[i] / a->correction2) + a->epsilon);
+            weight[i] -= a->learning_rate * (part[p].weight_decay * weight[i] + step);
+            if (copied)
+                copied[i] = weight[i];
+        }
 }
 
-double ref_sum_squares(void *queue, int64_t n, const float *x)
+void ref_sum_squares(void *queue, int parts, const struct adamw_part *part, const float *x, double *sum)
 {
     (void)queue;
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += (double)x[i] * (double)x[i];
-    return sum;
+    for (int p = 0; p < parts; p++) {
+        double squares = 0;
+        for (int64_t i = part[p].first; i < part[p].first + part[p].n; i++)
+            squares += (double)x[i] * (double)x[i];
+        *sum += squares;
+    }
 }

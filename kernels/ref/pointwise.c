@@ -4,11 +4,13 @@
 #include <math.h>
 #include <string.h>
 
+const char *const element_names[] = {"f32", "bf16", NULL};
 const char *const activation_names[] = {"silu", "gelu_tanh", "gelu", "relu", NULL};
 
 void ref_rotary(void *queue, int rows, int heads, int head_dim, int stride, const float *cosine, const float *sine,
-                bool inverse, float *x)
+                bool inverse, void *x_data)
 {
+    float *x = x_data;
     (void)queue;
     int half = head_dim / 2;
     for (int r = 0; r < rows; r++)
@@ -48,9 +50,11 @@ static double activate(enum activation kind, double x, double *ret_slope)
     }
 }
 
-void ref_activation_forward(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x,
-                            float *y)
+void ref_activation_forward(void *queue, enum activation kind, bool gated, int rows, int columns, const void *x_data,
+                            void *y_data)
 {
+    const float *x = x_data;
+    float *y = y_data;
     (void)queue;
     double slope;
     for (int r = 0; r < rows; r++)
@@ -61,9 +65,12 @@ void ref_activation_forward(void *queue, enum activation kind, bool gated, int r
         }
 }
 
-void ref_activation_backward(void *queue, enum activation kind, bool gated, int rows, int columns, const float *x,
-                             const float *dy, float *dx)
+void ref_activation_backward(void *queue, enum activation kind, bool gated, int rows, int columns, const void *x_data,
+                             const void *dy_data, void *dx_data)
 {
+    const float *x = x_data;
+    const float *dy = dy_data;
+    float *dx = dx_data;
     (void)queue;
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < columns; c++) {
@@ -75,23 +82,32 @@ void ref_activation_backward(void *queue, enum activation kind, bool gated, int 
         }
 }
 
-void ref_add(void *queue, int64_t n, const float *x, float *y)
+void ref_add(void *queue, int64_t n, const void *x_data, void *y_data)
 {
+    const float *x = x_data;
+    float *y = y_data;
     (void)queue;
     for (int64_t i = 0; i < n; i++)
         y[i] += x[i];
 }
 
-void ref_scale(void *queue, int64_t n, float factor, float *x)
+void ref_add_floats(void *queue, int64_t n, const float *x, float *y)
+{
+    ref_add(queue, n, x, y);
+}
+
+void ref_scale_floats(void *queue, int64_t n, float factor, float *x)
 {
     (void)queue;
     for (int64_t i = 0; i < n; i++)
         x[i] *= factor;
 }
 
-void ref_copy_block(void *queue, int rows, int columns, const float *x, int stride_x, bool accumulate, float *y,
+void ref_copy_block(void *queue, int rows, int columns, const void *x_data, int stride_x, bool accumulate, void *y_data,
                     int stride_y)
 {
+    const float *x = x_data;
+    float *y = y_data;
     for (int r = 0; r < rows; r++, x += stride_x, y += stride_y) {
         if (accumulate)
             ref_add(queue, columns, x, y);
@@ -100,33 +116,58 @@ void ref_copy_block(void *queue, int rows, int columns, const float *x, int stri
     }
 }
 
+/* Infinities and NaN stay; of these the upper half alone says which. */
+static uint32_t rounded(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bool number = (bits & 0x7f800000u) != 0x7f800000u;
+    return number ? (bits + 0x7fffu + (bits >> 16 & 1)) & 0xffff0000u : bits;
+}
+
 void ref_round_bf16(void *queue, int64_t n, float *x)
 {
     (void)queue;
     for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        bool number = (bits & 0x7f800000u) != 0x7f800000u; /* infinities and NaN stay */
-        bits = number ? (bits + 0x7fffu + (bits >> 16 & 1)) & 0xffff0000u : bits;
+        uint32_t bits = rounded(x[i]);
         memcpy(&x[i], &bits, sizeof bits);
     }
 }
 
-void ref_bias_add(void *queue, int rows, int columns, const float *bias, float *x)
+void ref_convert(void *queue, int64_t n, enum element from, const void *x, enum element to, void *y)
 {
+    (void)queue;
+    for (int64_t i = 0; i < n; i++) {
+        float value;
+        uint32_t bits = from == ELEMENT_BF16 ? (uint32_t)((const uint16_t *)x)[i] << 16 : 0;
+        memcpy(&value, from == ELEMENT_BF16 ? (const void *)&bits : (const float *)x + i, sizeof value);
+        if (to == ELEMENT_F32)
+            ((float *)y)[i] = value;
+        else
+            ((uint16_t *)y)[i] = (uint16_t)(rounded(value) >> 16 | (isnan(value) ? 0x40u : 0)); /* stays a NaN */
+    }
+}
+
+void ref_bias_add(void *queue, int rows, int columns, const void *bias_data, void *x_data)
+{
+    const float *bias = bias_data;
+    float *x = x_data;
     for (int r = 0; r < rows; r++)
         ref_add(queue, columns, bias, x + (int64_t)r * columns);
 }
 
-void ref_column_sum(void *queue, int rows, int columns, const float *x, float *sum)
+void ref_column_sum(void *queue, int rows, int columns, const void *x_data, float *sum)
 {
+    const float *x = x_data;
     for (int r = 0; r < rows; r++)
         ref_add(queue, columns, x + (int64_t)r * columns, sum);
 }
 
 void ref_embedding_forward(void *queue, int rows, int columns, const int *token, int first, int count,
-                           const float *table, float *y)
+                           const void *table_data, void *y_data)
 {
+    const float *table = table_data;
+    float *y = y_data;
     (void)queue;
     for (int r = 0; r < rows; r++) {
         int at = token[r] - first;
@@ -137,9 +178,10 @@ void ref_embedding_forward(void *queue, int rows, int columns, const int *token,
     }
 }
 
-void ref_embedding_backward(void *queue, int rows, int columns, const int *token, int first, int count, const float *dy,
-                            float *dtable)
+void ref_embedding_backward(void *queue, int rows, int columns, const int *token, int first, int count,
+                            const void *dy_data, float *dtable)
 {
+    const float *dy = dy_data;
     for (int r = 0; r < rows; r++) {
         int at = token[r] - first;
         if (at >= 0 && at < count)

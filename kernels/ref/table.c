@@ -2,8 +2,11 @@
 
 const struct kernels kernels_ref = {
     .name = "reference",
+    .type = ELEMENT_F32,
     .gemm = ref_gemm,
+    .convert = ref_convert,
     .norm_forward = ref_norm_forward,
+    .add_norm_forward = ref_add_norm_forward,
     .norm_apply = ref_norm_apply,
     .norm_backward = ref_norm_backward,
     .rotary = ref_rotary,
@@ -12,7 +15,8 @@ const struct kernels kernels_ref = {
     .activation_forward = ref_activation_forward,
     .activation_backward = ref_activation_backward,
     .add = ref_add,
-    .scale = ref_scale,
+    .add_floats = ref_add_floats,
+    .scale_floats = ref_scale_floats,
     .copy_block = ref_copy_block,
     .round_bf16 = ref_round_bf16,
     .bias_add = ref_bias_add,
@@ -25,8 +29,10 @@ const struct kernels kernels_ref = {
     .router_forward = ref_router_forward,
     .router_backward = ref_router_backward,
     .gather_rows = ref_gather_rows,
-    .scatter_rows = ref_scatter_rows,
+    .combine_rows = ref_combine_rows,
     .dot_rows = ref_dot_rows,
+    .gather_floats = ref_gather_floats,
+    .scatter_floats = ref_scatter_floats,
     .adamw = ref_adamw,
     .sum_squares = ref_sum_squares,
 };

@@ -76,9 +76,11 @@ static void check_gemm(int m, int n, int k)
         fill(0, (int64_t)m * k, 1);
         fill(1, (int64_t)n * k, 1);
         fill(2, (int64_t)m * n, 1);
-        for (int side = 0; side < 2; side++)
-            table(side)->gemm(NULL, ta, tb, m, n, k, at(side, 0), ta ? m : k, at(side, 1), tb ? k : n, accumulate,
-                              at(side, 2), n);
+        for (int side = 0; side < 2; side++) {
+            struct gemm gemm = {ta,         tb,          accumulate, m,           n, k,          at(side, 0),
+                                ta ? m : k, at(side, 1), tb ? k : n, at(side, 2), n, ELEMENT_F32};
+            table(side)->gemm(NULL, 1, &gemm);
+        }
         snprintf(what, sizeof what, "gemm %d x %d x %d, layout %d", m, n, k, layout);
         same(what, 2, (int64_t)m * n, k);
     }
@@ -213,7 +215,11 @@ static void check_attention(const struct attention_case *c)
 static void check_sums(int64_t n)
 {
     fill(0, n, 3);
-    CHECK_DOUBLE(kernels_cpu.sum_squares(NULL, n, at(1, 0)), kernels_ref.sum_squares(NULL, n, at(0, 0)), 1e-12);
+    double sum[2] = {0, 0};
+    struct adamw_part part = {0, n, 0};
+    for (int side = 0; side < 2; side++)
+        table(side)->sum_squares(NULL, 1, &part, at(side, 0), &sum[side]);
+    CHECK_DOUBLE(sum[1], sum[0], 1e-12);
 }
 
 static void check_adamw(int64_t n)
@@ -222,20 +228,21 @@ static void check_adamw(int64_t n)
                             .beta1 = 0.9f,
                             .beta2 = 0.95f,
                             .epsilon = 1e-8f,
-                            .weight_decay = 0.1f,
                             .correction1 = 0.19f,
                             .correction2 = 0.0975f,
                             .gradient_scale = 0.5f};
-    for (int i = 0; i < 4; i++)
+    const struct adamw_part part[2] = {{0, n / 2, 0.1f}, {n / 2, n - n / 2, 0}};
+    for (int i = 0; i < 5; i++)
         fill(i, n, 1);
     for (int side = 0; side < 2; side++) {
         for (int64_t i = 0; i < n; i++)
             at(side, 3)[i] *= at(side, 3)[i]; /* v is not negative */
-        table(side)->adamw(NULL, n, &a, at(side, 0), at(side, 1), at(side, 2), at(side, 3));
+        table(side)->adamw(NULL, &a, 2, part, at(side, 0), at(side, 1), at(side, 2), at(side, 3), at(side, 4));
     }
     same("adamw weight", 1, n, 1);
     same("adamw m", 2, n, 1);
     same("adamw v", 3, n, 1);
+    same("adamw copy", 4, n, 1);
 }
 
 int main(int argc, char **argv)
