@@ -54,6 +54,15 @@ says out 'default + my.db'
 "$program" calibrate --measured runs.csv --models models.json --threads 1 > one.txt 2>&1
 "$program" calibrate --measured runs.csv --models models.json --threads 3 > three.txt 2>&1
 cmp one.txt three.txt || { echo "calibrate: the number of threads changes the answer"; failed=1; }
+sed 's/^b,mine/b,theirs/' runs.csv > groups.csv
+expect left-out 0 "$program" calibrate --measured groups.csv --models models.json --folds 0 --leave-groups-out
+says err '^1 of 2: mine, 1 runs'
+says out '^theirs  *1 .*%'
+expect left-out-csv 0 "$program" calibrate --measured groups.csv --models models.json --folds 0 --leave-groups-out --format csv
+says out '^group,runs,fitted_median,fitted_p90,unseen_median,unseen_p90,ratio,lost,moves$'
+says out '^all,2,0'
+expect left-out-json 0 "$program" calibrate --measured groups.csv --models models.json --folds 0 --leave-groups-out --format json
+says out '"groups_left_out"'
 printf 'Bus error (core dumped)\n' > crashed.txt
 expect crashed 3 "$program" calibrate --nccl-tests crashed.txt
 says err 'Bus error'

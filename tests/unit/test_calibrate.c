@@ -140,6 +140,92 @@ static void fits_runs(void)
     arena_release(&arena);
 }
 
+/* A step within bounds: what a bound stops is made up for by the others. */
+static void solves_within_bounds(void)
+{
+    struct arena arena = {0};
+    const double matrix[] = {2, 1, 1, 2}, gradient[] = {-6, -3}, free_low[] = {-9, -9}, free_high[] = {9, 9}, high[] = {1, 9};
+    const double at_bound[] = {0, -9}, not_positive[] = {1, 2, 2, 1};
+    double step[2];
+    CHECK(solve_bounded(matrix, gradient, free_low, free_high, 2, 0, step, &arena));
+    CHECK_DOUBLE(step[0], 3, 1e-12);
+    CHECK(fabs(step[1]) < 1e-12);
+    CHECK(solve_bounded(matrix, gradient, free_low, high, 2, 0, step, &arena));
+    CHECK_DOUBLE(step[0], 1, 1e-12);
+    CHECK_DOUBLE(step[1], 1, 1e-12);
+    CHECK(solve_bounded(matrix, (const double[]){6, -3}, at_bound, free_high, 2, 0, step, &arena));
+    CHECK(step[0] == 0);
+    CHECK_DOUBLE(step[1], 1.5, 1e-12);
+    CHECK(!solve_bounded(not_positive, gradient, free_low, free_high, 2, 0, step, &arena));
+    arena_release(&arena);
+}
+
+/* Every group is predicted as by a fit from the prior over a table that never held it. */
+static void check_left_out(struct calibration *c, const struct left_out *group, struct arena *arena, struct err *err)
+{
+    struct validation *v = c->validation;
+    double *own = c->weight, weight[32], errors[32];
+    int n = 0;
+    for (int i = 0; i < v->table.n; i++)
+        weight[i] = strcmp(v->outcome[i].run->group, group->group) == 0 ? 0 : own[i];
+    c->weight = weight;
+    for (int p = 0; p < c->n; p++)
+        c->parameter[p].value = c->parameter[p].prior;
+    CHECK_INT(calibrate_fit(c, arena, err), 0);
+    for (int i = 0; i < v->table.n; i++)
+        if (weight[i] != own[i])
+            errors[n++] = v->outcome[i].error;
+    struct spread unseen;
+    spread_of(errors, n, &unseen);
+    CHECK_INT(group->unseen.n, n);
+    CHECK(fabs(group->unseen.median - unseen.median) < 0.002 && fabs(group->unseen.p90 - unseen.p90) < 0.002);
+    c->weight = own;
+}
+
+static void leaves_groups_out(void)
+{
+    static const char models[] = "{\"m\": {\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 11008, \"num_hidden_layers\": 32, "
+                                 "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"vocab_size\": 32000, \"max_position_embeddings\": 8192}}";
+    static const char runs[] = "id,group,stack,accelerator,gpus,model,tp,pp,mbs,gbs,seq_len,recompute,zero,precision,step_time_s\n"
+                               "a,one,megatron,h100-sxm,8,m,2,1,1,64,4096,none,1,bf16,1\nb,one,megatron,h100-sxm,8,m,1,2,1,64,4096,none,1,bf16,1\n"
+                               "c,one,megatron,h100-sxm,16,m,4,2,1,128,4096,full,1,bf16,1\nd,one,megatron,h100-sxm,8,m,8,1,1,8,2048,none,1,bf16,1\n"
+                               "e,two,megatron,h100-sxm,8,m,1,1,1,8,2048,none,1,bf16,1\nf,two,megatron,h100-sxm,64,m,2,4,1,512,8192,full,1,bf16,1\n"
+                               "g,two,megatron,h100-sxm,32,m,4,1,2,256,1024,none,1,bf16,1\n"
+                               "h,three,fsdp2,a100-sxm-80gb,8,m,1,1,1,64,4096,none,3,bf16,1\ni,three,fsdp2,a100-sxm-80gb,64,m,1,1,2,256,2048,full,3,bf16,1\n";
+    static const double factor[] = {1.1, 1.22, 1.05, 1.4, 0.9, 1.02, 1.08, 1.3, 1.15};
+    struct arena arena = {0};
+    struct err err = {0};
+    struct profile *profile = NULL;
+    struct validation v = {0};
+    struct calibrate_options options;
+    struct calibration *c = arena_alloc(&arena, sizeof *c);
+    struct left_out *groups;
+    calibrate_defaults(&options);
+    CHECK_INT(profile_open(NULL, &profile, &err), 0);
+    CHECK_INT(validation_load(&v, write_file("runs", runs), write_file("models", models), profile, &err), 0);
+    v.threads = 2;
+    validation_price_all(&v);
+    for (int i = 0; i < v.table.n; i++) {
+        if (!CHECK(v.outcome[i].predicted))
+            printf("%s\n", v.outcome[i].mapped.reason);
+        v.outcome[i].measured_s = factor[i] * v.outcome[i].step_time_s;
+    }
+    validation_price_all(&v);
+    CHECK_INT(calibrate_init(c, &v, &options, &arena, &err), 0);
+    CHECK_INT(calibrate_fit(c, &arena, &err), 0);
+    double fitted = v.outcome[0].error;
+    CHECK_INT(calibrate_leave_groups_out(c, NULL, &arena, &groups, &err), 3);
+    CHECK(v.outcome[0].error == fitted); /* left as it was */
+    CHECK(groups[0].lost == 0 && groups[1].lost == 0 && groups[2].lost > 8);
+    CHECK(groups[3].group == NULL && groups[3].unseen.n == v.table.n && groups[3].unseen.median > groups[3].fitted.median);
+    CHECK(groups[2].move[0].parameter && groups[2].move[0].by < 0); /* the prior is too fast for it */
+    for (int g = 0; g < 3; g++)
+        check_left_out(c, &groups[g], &arena, &err);
+    validation_release(&v);
+    profile_close(profile);
+    arena_release(&arena);
+}
+
 int main(void)
 {
     char command[100];
@@ -148,6 +234,8 @@ int main(void)
     reads_logs();
     reads_layouts();
     fits_runs();
+    solves_within_bounds();
+    leaves_groups_out();
     snprintf(command, sizeof command, "rm -f test_calibrate.%d.*", (int)getpid());
     return system(command) == 0 ? test_report() : 1;
 }
