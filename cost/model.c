@@ -109,9 +109,9 @@ static int find_family(struct model_reader *reader, struct model *model)
 {
     const char *model_type = read_text(reader, "model_type"), *architecture = read_architecture(reader);
     const char *activation = read_activation(reader);
-    if (model_refuse(reader, model_type, architecture) != 0)
-        return -1;
     reader->family = model_family_find(model_type, architecture, activation);
+    if (model_refuse(reader, model_type, architecture, reader->family && (reader->family->traits & HYBRID)) != 0)
+        return -1;
     reader->assumed = reader->family == NULL;
     if (reader->assumed)
         reader->family = model_family_unknown(activation);
@@ -140,7 +140,7 @@ static void take_default(struct model_reader *reader, enum model_number number, 
         return;
     reader->number[number] = value;
     err_add(reader->warn, "file '%s': field '%s' is absent; %d taken, the default of %s", reader->at.file,
-            model_number_name(number), value, reader->family->name);
+            model_number_name(number, reader->family), value, reader->family->name);
 }
 
 static void take_defaults(struct model_reader *reader)
@@ -163,7 +163,7 @@ static void require(const struct model_reader *reader, enum model_number number,
     if (!needed || reader->number[number] != ABSENT || reader->reported[number])
         return;
     size_t used = strlen(list);
-    snprintf(list + used, size - used, "%s%s", used > 0 ? ", " : "", model_number_name(number));
+    snprintf(list + used, size - used, "%s%s", used > 0 ? ", " : "", model_number_name(number, reader->family));
 }
 
 static void check_missing(const struct model_reader *reader, const struct model *model)
@@ -186,6 +186,8 @@ static void check_missing(const struct model_reader *reader, const struct model 
     require(reader, N_INDEX_HEADS, index, list, sizeof(list));
     require(reader, N_INDEX_HEAD_DIM, index, list, sizeof(list));
     require(reader, N_INDEX_TOPK, index, list, sizeof(list));
+    for (int i = N_SSM_HEADS; i <= N_SSM_CONV; i++)
+        require(reader, (enum model_number)i, (reader->family->traits & HYBRID) != 0, list, sizeof(list));
     if (list[0] == '\0')
         return;
     if (!looks_like_model(reader->at.node))
@@ -277,6 +279,7 @@ static void read_mlp(const struct model_reader *reader, struct model *model)
     model->experts_per_token = model->experts > 0 ? n[N_TOP_K] : 0;
     model->n_group = n[N_GROUPS] > 0 ? n[N_GROUPS] : 1;
     model->topk_group = n[N_TOPK_GROUP] > 0 ? n[N_TOPK_GROUP] : 1;
+    model->moe_latent = model->experts > 0 && n[N_MOE_LATENT] > 0 ? n[N_MOE_LATENT] : 0;
     model->mtp_modules = n[N_MTP] != ABSENT && reader->flag[B_USE_MTP] != 0 ? n[N_MTP] : 0;
 }
 
@@ -296,7 +299,8 @@ static void read_attention(const struct model_reader *reader, struct model *mode
     const int64_t *n = reader->number;
     model->mla = (reader->family->traits & MLA) != 0 || n[N_KV_LORA] != ABSENT;
     model->attention_sinks = (reader->family->traits & SINKS) != 0;
-    model->attention_gate = reader->flag[B_ATTENTION_GATE] == 1;
+    bool delta_nets = (reader->family->traits & (HYBRID | GATED)) == (HYBRID | GATED); /* Qwen3-Next's code always gates */
+    model->attention_gate = pick(reader->flag[B_ATTENTION_GATE], delta_nets);
     model->heads = n[N_HEADS];
     model->kv_heads = model->mla ? model->heads : read_kv_heads(reader, model->heads);
     model->head_dim = n[N_HEAD_DIM];
@@ -329,6 +333,7 @@ static void read_shapes(struct model_reader *reader, struct model *model)
     read_biases(reader, model);
     read_positions(reader, model);
     read_mlp(reader, model);
+    model_read_mixers(reader, model);
     bool tied = (reader->family->traits & TIED) != 0;
     if (reader->at.node != reader->root.node)
         json_read_bool(reader->root, "tie_word_embeddings", &tied, reader->err);
@@ -368,6 +373,9 @@ static void check_shapes(const struct model_reader *reader, const struct model *
             "file '%s': not understood: an embedding of another width than hidden_size (field 'word_embed_proj_dim' is %" PRId64
             ")",
             file, n[N_EMBED_WIDTH]);
+    if (m->ssm_heads > 0 && m->ssm_groups > 0 && m->ssm_heads % m->ssm_groups != 0)
+        err_add(err, "file '%s': %s %" PRId64 " does not divide %s %" PRId64, file, model_number_name(N_SSM_GROUPS, reader->family),
+                m->ssm_groups, model_number_name(N_SSM_HEADS, reader->family), m->ssm_heads);
     if (m->index_topk > 0 && m->index_head_dim <= 0)
         err_add(err, "file '%s': index_head_dim must be positive", file);
 }
@@ -393,7 +401,7 @@ static void check_experts(const struct model_reader *reader, const struct model 
 static void check_widths(const struct model_reader *reader, const struct model *model)
 {
     for (int i = 0; i < model->n_kinds; i++) {
-        if (model->kinds[i].ffn <= 0) {
+        if (model->kinds[i].ffn <= 0 && !model->kinds[i].mixer_only) {
             err_add(reader->err, "file '%s': missing %s for the %s layers", reader->at.file,
                     model->kinds[i].moe ? "moe_intermediate_size" : "intermediate_size",
                     model->kinds[i].moe ? "expert" : "dense");

@@ -6,12 +6,20 @@
  *              + kv_lora*heads*(nope+d_v), o heads*d_v*h   (DeepSeek-V2, arXiv 2405.04434, section 2.1)
  *   indexer    q_lora*H_I*d_I, h*d_I + LayerNorm 2*d_I, h*H_I    (DeepSeek-V3.2-Exp report, section 2.1)
  *   MLP        gated 3*h*ffn, else 2*h*ffn; router h*experts
+ *   Mamba-2    input h*(2d + 2*groups*state + H), convolution (d + 2*groups*state)*(taps + bias), A, D and step bias 3H,
+ *              gated norm d, output d*h; d = H*P   (modeling_nemotron_h.py; Dao and Gu 2024, arXiv 2405.21060)
+ *   delta net  input h*(2*keys + 2d + 2H), convolution (2*keys + d)*taps, A and step bias 2H, norm P, output d*h
+ *              (modeling_qwen3_next.py; Yang et al. 2024, arXiv 2412.06464)
+ *   LatentMoE  experts between h_latent and ffn, two projections h*h_latent
  *   MTP        projection 2h*h, three norms, one layer; embedding and head are shared (arXiv 2412.19437, section 2.2)
  * FLOPs of a token: 2 per weight of every GEMM that it passes (head included,
  * table lookups 0, biases and norms not), plus 2*heads*(d+d_v) per key that a
- * query sees, on average over a causal sequence. Training = 3 x forward.
+ * query sees, on average over a causal sequence; Mamba-2 7*d*state for its scan (as Megatron-LM counts), a delta net
+ * 6*d*key width (erase, write, read of its state). Training = 3 x forward.
  * Left out: softmax, activations, rotary, norms (time, but no tensor FLOPs). */
 #include "cost/model.h"
+
+#include <math.h>
 
 #include "cost/model_internal.h"
 
@@ -25,10 +33,16 @@ struct attention_weights {
     int64_t tp, kv, rep;
 };
 
-static struct attention_weights attention_weights(const struct model *model)
+static struct attention_weights mixer_weights(const struct model *model, enum layer_mixer mixer)
 {
     int64_t h = model->hidden, heads = model->heads;
     struct attention_weights w = {0, 0, 0};
+    if (mixer == MIXER_NONE)
+        return w;
+    if (mixer != MIXER_ATTENTION) {
+        w.tp = h * model_ssm_input(model, mixer) + model_ssm_inner(model) * h;
+        return w;
+    }
     if (model->mla) {
         int64_t q = heads * model->head_dim;
         w.rep = h * (model->kv_lora + model->qk_rope);
@@ -44,6 +58,15 @@ static struct attention_weights attention_weights(const struct model *model)
     w.tp = (model->attention_gate ? 2 * q : q) + heads * model->v_head_dim * h;
     w.kv = h * model->kv_heads * (model->head_dim + model->v_head_dim);
     return w;
+}
+
+/* Convolution, A, D and step biases, the norm before the output projection. */
+static void add_ssm_vectors(const struct model *model, enum layer_mixer mixer, struct layer_parameters *p)
+{
+    int64_t inner = model_ssm_inner(model), convolved = inner + model_ssm_keys(model);
+    p->attention_tp += convolved * (model->ssm_conv + model->ssm_conv_bias);
+    p->attention_tp += mixer == MIXER_MAMBA2 ? 3 * model->ssm_heads + inner : 2 * model->ssm_heads;
+    p->attention_rep += mixer == MIXER_MAMBA2 ? 0 : model->ssm_head_dim;
 }
 
 static void add_attention_vectors(const struct model *model, struct layer_parameters *p)
@@ -69,14 +92,19 @@ void model_layer_parameters(const struct model *model, int kind, struct layer_pa
 {
     const struct layer_kind *k = &model->kinds[kind];
     int64_t h = model->hidden, inputs = model->gated ? 2 : 1;
-    struct attention_weights w = attention_weights(model);
+    struct attention_weights w = mixer_weights(model, k->mixer);
     struct layer_parameters p = {.attention_tp = w.tp, .attention_kv = w.kv, .attention_rep = w.rep};
-    add_attention_vectors(model, &p);
+    if (k->mixer == MIXER_ATTENTION)
+        add_attention_vectors(model, &p);
+    else if (k->mixer != MIXER_NONE)
+        add_ssm_vectors(model, k->mixer, &p);
     int64_t dense = k->moe ? k->shared_ffn : k->ffn;
     p.mlp_tp = (inputs + 1) * h * dense + (model->mlp_bias ? inputs * dense : 0);
     p.mlp_rep = (model->mlp_bias && dense > 0 ? h : 0) + (k->shared_gate ? h : 0);
     if (k->moe) {
-        p.expert = (inputs + 1) * h * k->ffn + (model->expert_bias ? inputs * k->ffn + h : 0);
+        int64_t width = model_expert_width(model);
+        p.expert = (inputs + 1) * width * k->ffn + (model->expert_bias ? inputs * k->ffn + width : 0);
+        p.mlp_rep += 2 * h * model->moe_latent;
         p.router = h * model->experts + (model->router_bias ? model->experts : 0);
     }
     p.norm = model->norms_per_layer * norm_parameters(model);
@@ -89,18 +117,15 @@ static int64_t layer_total(const struct layer_parameters *p, int64_t experts)
            experts * p->expert;
 }
 
-static int last_kind(const struct model *model)
-{
-    return model->kind_of_layer[model->layers - 1];
-}
-
 int64_t model_mtp_parameters(const struct model *model)
 {
-    struct layer_parameters p;
-    model_layer_parameters(model, last_kind(model), &p);
-    int64_t h = model->hidden;
-    return 2 * h * h + 3 * norm_parameters(model) +
-           layer_total(&p, model->kinds[last_kind(model)].moe ? model->experts : 0);
+    int64_t h = model->hidden, total = 2 * h * h + 3 * norm_parameters(model);
+    for (int i = 0; i < model->n_mtp_layers; i++) {
+        struct layer_parameters p;
+        model_layer_parameters(model, model->mtp_kind[i], &p);
+        total += layer_total(&p, model->kinds[model->mtp_kind[i]].moe ? model->experts : 0);
+    }
+    return total;
 }
 
 void model_count_parameters(const struct model *model, struct model_parameters *ret)
@@ -137,10 +162,12 @@ double model_rough_parameters(const struct model *model)
     double index = (double)model->index_heads * (double)model->index_head_dim;
     double width = heads * (double)(model->head_dim + model->v_head_dim + model->qk_nope) * 2 + index;
     double attention = (2 * h + (double)(model->q_lora + model->kv_lora)) * (width + latents + 1);
+    double scanned = (double)model->ssm_heads * ((double)model->ssm_head_dim + 1), keys = (double)model->ssm_groups * (double)model->ssm_state;
+    attention += (h + (double)model->ssm_conv + 4) * (4 * scanned + 2 * keys) + 2 * h * (double)model->moe_latent;
     for (int i = 0; i < model->n_kinds; i++) {
         const struct layer_kind *k = &model->kinds[i];
         double experts = k->moe ? (double)model->experts : 1;
-        double mlp = 4 * (h + 1) * ((double)k->ffn * experts + (double)k->shared_ffn + experts);
+        double mlp = 4 * (fmax(h, (double)model->moe_latent) + 1) * ((double)k->ffn * experts + (double)k->shared_ffn + experts);
         widest = mlp > widest ? mlp : widest;
     }
     return layers * (attention + widest + 16 * h) + 2 * (h + 1) * ((double)model->vocab + (double)model->position_rows);
@@ -178,17 +205,23 @@ double model_layer_span(const struct model *model, int kind, int64_t seq_len)
 static double active_weights(const struct model *model, int kind)
 {
     const struct layer_kind *k = &model->kinds[kind];
-    struct attention_weights w = attention_weights(model);
+    struct attention_weights w = mixer_weights(model, k->mixer);
     double h = (double)model->hidden, matrices = model->gated ? 3 : 2;
     double weights = (double)(w.tp + w.kv + w.rep);
     if (!k->moe)
         return weights + matrices * h * (double)k->ffn;
-    weights += matrices * h * ((double)k->shared_ffn + (double)model->experts_per_token * (double)k->ffn);
+    weights += matrices * (h * (double)k->shared_ffn + (double)model_expert_width(model) * (double)model->experts_per_token * (double)k->ffn);
+    weights += 2 * h * (double)model->moe_latent;
     return weights + h * (double)model->experts + (k->shared_gate ? h : 0);
 }
 
 static double score_flops(const struct model *model, int kind, int64_t seq_len)
 {
+    enum layer_mixer mixer = model->kinds[kind].mixer;
+    if (mixer == MIXER_NONE)
+        return 0;
+    if (mixer != MIXER_ATTENTION)
+        return (mixer == MIXER_MAMBA2 ? 7.0 : 6.0) * (double)model_ssm_inner(model) * (double)model->ssm_state;
     double per_key = 2.0 * (double)model->heads * (double)(model->head_dim + model->v_head_dim);
     double flops = per_key * model_layer_span(model, kind, seq_len);
     if (model->index_heads > 0)
@@ -208,9 +241,10 @@ void model_count_flops(const struct model *model, int64_t seq_len, struct model_
     }
     f.training = 3.0 * f.forward;
     if (model->mtp_modules > 0) {
-        int last = last_kind(model);
-        double layer = 2.0 * active_weights(model, last) + score_flops(model, last, seq_len);
-        f.mtp = (double)model->mtp_modules * (layer + 2.0 * 2.0 * h * h + f.head);
+        double layers = 0;
+        for (int i = 0; i < model->n_mtp_layers; i++)
+            layers += 2.0 * active_weights(model, model->mtp_kind[i]) + score_flops(model, model->mtp_kind[i], seq_len);
+        f.mtp = (double)model->mtp_modules * (layers + 2.0 * 2.0 * h * h + f.head);
     }
     *ret = f;
 }

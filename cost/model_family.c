@@ -56,6 +56,8 @@ static const struct model_family families[] = {
     {"opt",          GPT_3, .norms = 2, .position_extra = 2},
     {"bloom",        LAYER_NORM | ALL_BIASES | ALIBI | EMBED_NORM | TIED | FOUR_H, .norms = 2},
     {"falcon",       LAYER_NORM | NORM_BIAS | MULTI_QUERY | TIED | FOUR_H | PARALLEL_ONE, .norms = 1},
+    {"nemotron_h",   HYBRID | ROUTER_BIAS, .norms = 1},
+    {"qwen3_next",   HYBRID | GATED | QK_NORM | WINDOW_OFF | SHARED_GATE, .norms = 2},
     {"mpt",          LAYER_NORM | LEARNED | TIED | FOUR_H | QK_NORM_FULL, .norms = 2, .positions = 2048},
 };
 
@@ -70,7 +72,7 @@ static const struct { const char *name, *family; } same_as[] = {
     {"ernie4_5_moe", "ernie4_5"}, {"hunyuan_v1_dense", "llama"}, {"hunyuan_v1_moe", "llama"}, {"exaone", "llama"},
     {"deepseek_v32", "deepseek_v3"}, {"kimi_k2", "deepseek_v3"}, {"kimi_k25", "deepseek_v3"},
     {"glm_moe_dsa", "deepseek_v3"}, {"glm4_moe_lite", "deepseek_v3"}, {"glm4v", "glm4"}, {"glm4v_moe", "glm4_moe"},
-    {"minimax", "minimax_m2"}, {"codegen", "gptj"}, {"refinedweb", "falcon"}, {"refinedwebmodel", "falcon"},
+    {"qwen3_5", "qwen3_next"}, {"qwen3_5_moe", "qwen3_next"}, {"minimax", "minimax_m2"}, {"codegen", "gptj"}, {"refinedweb", "falcon"}, {"refinedwebmodel", "falcon"},
 };
 /* clang-format on */
 

@@ -7,6 +7,7 @@
  * model_keys.c    every spelling of every field, misspellings
  * model_refuse.c  what is not understood, by field and by model_type
  * model_layers.c  which layer is of which kind
+ * model_hybrid.c  state-space and linear-attention mixers
  * model_count.c   parameters and FLOPs
  */
 #ifndef COST_MODEL_INTERNAL_H
@@ -54,6 +55,7 @@ enum model_trait {
     PARALLEL_ONE = 1 << 27,  /* a parallel block has one norm instead of two */
     CHUNKED = 1 << 28,       /* the window is a chunk */
     V_FROM_HIDDEN = 1 << 29, /* MLA: v_head_dim is hidden_size / heads when not stated */
+    HYBRID = 1 << 30,        /* layers of several mixers: a pattern of blocks, or attention among gated delta nets */
 };
 
 struct model_family {
@@ -80,13 +82,14 @@ enum model_number {
     N_HIDDEN, N_LAYERS, N_HEADS, N_VOCAB, N_FFN, N_KV_HEADS, N_HEAD_DIM, N_DENSE_FFN, N_EXPANSION, N_POSITIONS,
     N_EXPERTS, N_TOP_K, N_EXPERT_FFN, N_SHARED_EXPERTS, N_SHARED_FFN, N_FIRST_DENSE, N_LAST_SPARSE, N_SPARSE_STEP, N_GROUPS, N_TOPK_GROUP,
     N_Q_LORA, N_KV_LORA, N_QK_NOPE, N_QK_ROPE, N_V_HEAD_DIM, N_INDEX_HEADS, N_INDEX_HEAD_DIM, N_INDEX_TOPK,
-    N_MTP, N_MTP_LAYERS, N_MAX_WINDOW_LAYERS, N_EMBED_WIDTH, NUMBERS
+    N_MTP, N_MTP_LAYERS, N_MAX_WINDOW_LAYERS, N_EMBED_WIDTH,
+    N_SSM_HEADS, N_SSM_HEAD_DIM, N_SSM_GROUPS, N_SSM_STATE, N_SSM_CONV, N_MOE_LATENT, N_FULL_INTERVAL, NUMBERS
 };
 
 enum model_flag {
     B_TIED, B_ATTENTION_BIAS, B_QKV_BIAS, B_OUT_BIAS, B_MLP_BIAS, B_BIAS, B_NO_BIAS, B_HEAD_BIAS, B_GATED, B_QK_NORM,
     B_PARALLEL, B_NEW_DECODER, B_MULTI_QUERY, B_ALIBI, B_LEARNED, B_USE_MTP, B_ROUTER_BIAS, B_USE_WINDOW, B_ATTENTION_GATE,
-    B_NORM_FIRST, FLAGS
+    B_NORM_FIRST, B_CONV_BIAS, FLAGS
 };
 /* clang-format on */
 
@@ -108,13 +111,25 @@ struct model_reader {
 
 void model_read_keys(struct model_reader *reader);
 /* The spelling that messages use. */
-const char *model_number_name(enum model_number number);
+const char *model_number_name(enum model_number number, const struct model_family *family);
 
 /* ---- the rest ---- */
 
-/* -1 with one sentence when the file describes something that this model of a transformer does not cover. */
-int model_refuse(const struct model_reader *reader, const char *model_type, const char *architecture);
+/* -1 with one sentence when the file describes something that this model of a transformer does not cover. hybrid: of a
+ * family whose mixers are read (model_hybrid.c). */
+int model_refuse(const struct model_reader *reader, const char *model_type, const char *architecture, bool hybrid);
 void model_read_layers(struct model_reader *reader, struct model *model);
+/* model_hybrid.c: what each layer is made of. */
+struct layer_block {
+    uint8_t mixer;        /* enum layer_mixer */
+    bool mixer_only, moe; /* moe counts where `pattern` is set */
+};
+/* Shapes of the state-space mixers; layers counted from the pattern where the file does not count them. */
+void model_read_mixers(struct model_reader *reader, struct model *model);
+/* ret[layers]; true where a pattern says which blocks are experts. */
+bool model_read_blocks(struct model_reader *reader, int64_t layers, struct layer_block *ret);
+/* The blocks of one MTP module; 0 = not stated. */
+int model_read_mtp_blocks(struct model_reader *reader, struct layer_block *ret, int max);
 /* Parameters in floating point: safe for any input, to refuse sizes that the exact counts cannot hold. */
 double model_rough_parameters(const struct model *model);
 

@@ -57,6 +57,13 @@ static const struct number_key {
     [N_MTP_LAYERS] = {{"mtp_transformer_layers"}, .min = 1, .max = 1},
     [N_MAX_WINDOW_LAYERS] = {{"max_window_layers"}, .min = 0, .max = MODEL_LAYERS_MAX},
     [N_EMBED_WIDTH] = {{"word_embed_proj_dim"}, .min = 1, .max = 1 << 20},
+    [N_SSM_HEADS] = {{"mamba_num_heads", "linear_num_value_heads"}, .min = 1, .max = 1 << 16},
+    [N_SSM_HEAD_DIM] = {{"mamba_head_dim", "linear_value_head_dim"}, .min = 1, .max = 1 << 16},
+    [N_SSM_GROUPS] = {{"n_groups", "linear_num_key_heads"}, .min = 1, .max = 1 << 16},
+    [N_SSM_STATE] = {{"ssm_state_size", "linear_key_head_dim"}, .min = 1, .max = 1 << 16},
+    [N_SSM_CONV] = {{"conv_kernel", "linear_conv_kernel_dim"}, .min = 1, .max = 1 << 10},
+    [N_MOE_LATENT] = {{"moe_latent_size"}, .min = 1, .max = 1 << 20},
+    [N_FULL_INTERVAL] = {{"full_attention_interval"}, .min = 1, .max = MODEL_LAYERS_MAX},
 };
 
 static const char *const flag_keys[FLAGS][SPELLINGS + 1] = {
@@ -80,20 +87,22 @@ static const char *const flag_keys[FLAGS][SPELLINGS + 1] = {
     [B_USE_WINDOW] = {"use_sliding_window"},
     [B_ATTENTION_GATE] = {"attn_output_gate"},
     [B_NORM_FIRST] = {"do_layer_norm_before"},
+    [B_CONV_BIAS] = {"use_conv_bias"},
 };
 
 /* Fields that resemble one of the above and mean something else, or are read elsewhere. */
 static const char *const other_keys[] = {
-    "qk_head_dim", "n_groups", "layer_types", "moe_layers", "mlp_only_layers", "moe_layer_freq", "mlp_layer_types",
+    "qk_head_dim", "layer_types", "moe_layers", "mlp_only_layers", "moe_layer_freq", "mlp_layer_types",
     "sliding_window", "hidden_act", "model_type", "architectures", "hidden_sizes", "num_head_channels", "max_length",
     "q_head_dim", "k_head_dim", "kv_head_dim", "o_lora_rank", NULL,
 };
 /* clang-format on */
 
-const char *model_number_name(enum model_number number)
+const char *model_number_name(enum model_number number, const struct model_family *family)
 {
     const char *const *names = number_keys[number].names;
-    return number == N_VOCAB ? names[1] : names[0];
+    bool linear = number >= N_SSM_HEADS && number <= N_SSM_CONV && family && (family->traits & GATED) != 0; /* Qwen's words */
+    return number == N_VOCAB || linear ? names[1] : names[0];
 }
 
 /* Follows "a.b"; a missing or wrongly typed `a` gives an object without the field. */

@@ -14,6 +14,7 @@ enum { UNSET = 0xFF };
 struct layer_words {
     uint8_t moe[MODEL_LAYERS_MAX];
     uint8_t windowed[MODEL_LAYERS_MAX];
+    struct layer_block block[MODEL_LAYERS_MAX];
 };
 
 static const struct json *list_field(struct model_reader *reader, const char *key)
@@ -138,7 +139,7 @@ static void read_pattern(struct model_reader *reader, const char *key, const cha
 /* Which layers have the window, when there is one: a list, a pattern, or the family's habit. */
 static void place_windows(struct model_reader *reader, int64_t layers, uint8_t *windowed)
 {
-    static const char *const full[] = {"full_attention", "attention", "global_attention", "global", NULL};
+    static const char *const full[] = {"full_attention", "attention", "global_attention", "global", "linear_attention", NULL};
     static const char *const window[] = {"sliding_attention", "chunked_attention", "local_attention", "local", NULL};
     int period = reader->family->period, whole = reader->family->full;
     bool newer = json_has(reader->at.node, "_sliding_window_pattern");
@@ -179,6 +180,8 @@ static int64_t or_else(int64_t value, int64_t other)
 /* Widths of the MLPs; ABSENT where the file does not say. */
 static void fill_kind(const struct model_reader *reader, const struct model *model, struct layer_kind *kind)
 {
+    if (kind->mixer_only)
+        return;
     const int64_t *n = reader->number;
     uint32_t traits = reader->family->traits;
     int64_t ffn = n[N_FFN] != ABSENT && (traits & HALF_FFN) != 0 ? n[N_FFN] / 2 : n[N_FFN];
@@ -198,7 +201,7 @@ static void fill_kind(const struct model_reader *reader, const struct model *mod
 
 static bool same_kind(const struct layer_kind *a, const struct layer_kind *b)
 {
-    return a->moe == b->moe && a->ffn == b->ffn && a->shared_ffn == b->shared_ffn && a->window == b->window &&
+    return a->mixer == b->mixer && a->mixer_only == b->mixer_only && a->moe == b->moe && a->ffn == b->ffn && a->shared_ffn == b->shared_ffn && a->window == b->window &&
            a->chunked == b->chunked;
 }
 
@@ -208,8 +211,32 @@ static int find_kind(struct model *model, const struct layer_kind *kind)
         if (same_kind(&model->kinds[i], kind))
             return i;
     }
-    model->kinds[model->n_kinds] = *kind; /* four at most: dense or experts, window or not */
+    model->kinds[model->n_kinds] = *kind; /* eight at most: dense or experts, window or not; two mixers or one of four blocks */
     return model->n_kinds++;
+}
+
+static struct layer_kind kind_of(const struct model_reader *reader, const struct model *model, const struct layer_block *block, bool moe, int64_t window)
+{
+    struct layer_kind kind = {.mixer = (enum layer_mixer)block->mixer, .mixer_only = block->mixer_only, .moe = moe};
+    fill_kind(reader, model, &kind);
+    kind.window = kind.mixer == MIXER_ATTENTION ? window : 0;
+    kind.chunked = kind.window > 0 && (reader->family->traits & CHUNKED) != 0;
+    return kind;
+}
+
+/* A module repeats the last layer unless the file lists its blocks. */
+static void read_mtp_layers(struct model_reader *reader, struct model *model)
+{
+    struct layer_block blocks[MODEL_MTP_LAYERS_MAX];
+    model->n_mtp_layers = model_read_mtp_blocks(reader, blocks, MODEL_MTP_LAYERS_MAX);
+    for (int i = 0; i < model->n_mtp_layers; i++) {
+        struct layer_kind kind = kind_of(reader, model, &blocks[i], blocks[i].moe, 0);
+        model->mtp_kind[i] = (uint8_t)find_kind(model, &kind);
+    }
+    if (model->n_mtp_layers > 0)
+        return;
+    model->n_mtp_layers = 1;
+    model->mtp_kind[0] = model->kind_of_layer[model->layers - 1];
 }
 
 void model_read_layers(struct model_reader *reader, struct model *model)
@@ -217,17 +244,20 @@ void model_read_layers(struct model_reader *reader, struct model *model)
     struct layer_words words;
     memset(&words, UNSET, sizeof(words));
     int64_t window = read_window(reader);
-    if (model->experts > 0)
+    bool stated = model_read_blocks(reader, model->layers, words.block);
+    if (stated)
+        for (int64_t i = 0; i < model->layers; i++)
+            words.moe[i] = words.block[i].moe;
+    else if (model->experts > 0)
         place_experts(reader, model->layers, words.moe);
     else
         memset(words.moe, 0, sizeof(words.moe));
     place_windows(reader, model->layers, words.windowed);
     for (int64_t i = 0; i < model->layers; i++) {
-        struct layer_kind kind = {.moe = words.moe[i] == 1};
-        fill_kind(reader, model, &kind);
-        kind.window = words.windowed[i] == 1 ? window : 0;
-        kind.chunked = kind.window > 0 && (reader->family->traits & CHUNKED) != 0;
+        struct layer_kind kind = kind_of(reader, model, &words.block[i], words.moe[i] == 1, words.windowed[i] == 1 ? window : 0);
         model->kind_of_layer[i] = (uint8_t)find_kind(model, &kind);
         model->kinds[model->kind_of_layer[i]].layers++;
     }
+    if (model->mtp_modules > 0)
+        read_mtp_layers(reader, model);
 }

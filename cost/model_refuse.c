@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cost/base/err.h"
+#include "cost/base/names.h"
 #include "cost/model.h"
 
 /* clang-format off */
@@ -44,11 +45,10 @@ static const struct { const char *key, *what; } foreign_keys[] = {
 static const struct { const char *name, *what; } foreign_types[] = {
     {"mamba", "state-space (Mamba) layers"}, {"mamba2", "state-space (Mamba) layers"}, {"falcon_mamba", "state-space (Mamba) layers"},
     {"jamba", "state-space (Mamba) layers"}, {"bamba", "state-space (Mamba) layers"}, {"zamba", "state-space (Mamba) layers"},
-    {"zamba2", "state-space (Mamba) layers"}, {"nemotron_h", "state-space (Mamba) layers"}, {"falcon_h1", "state-space (Mamba) layers"},
+    {"zamba2", "state-space (Mamba) layers"}, {"falcon_h1", "state-space (Mamba) layers"},
     {"granitemoehybrid", "state-space (Mamba) layers"}, {"plamo2", "state-space (Mamba) layers"},
     {"rwkv", "recurrent layers"}, {"rwkv5", "recurrent layers"}, {"rwkv6", "recurrent layers"}, {"rwkv7", "recurrent layers"},
     {"recurrent_gemma", "recurrent layers"}, {"xlstm", "recurrent layers"}, {"retnet", "recurrent layers"},
-    {"qwen3_next", "linear-attention layers"}, {"qwen3_5", "linear-attention layers"}, {"qwen3_5_moe", "linear-attention layers"},
     {"kimi_linear", "linear-attention layers"}, {"minimax_text_01", "linear-attention layers"}, {"minimax_m1", "linear-attention layers"},
     {"lfm2", "convolution layers"}, {"lfm2_moe", "convolution layers"}, {"deepseek_v4", "compressed sparse attention"},
     {"gemma3n", "alternating updates (Gemma 3n)"}, {"arctic", "dense and expert MLPs in parallel"},
@@ -94,12 +94,20 @@ static const char *show_value(const struct json *node, char *buffer, size_t size
     return buffer;
 }
 
-static int refuse_keys(const struct model_reader *reader)
+/* Fields that the families with several mixers are read by. */
+static bool hybrid_key(const char *key)
+{
+    static const char *const keys[] = {"hybrid_override_pattern", "layers_block_type", "mamba_num_heads", "ssm_state_size",
+                                       "linear_num_key_heads",    "moe_latent_size",   NULL};
+    return names_find(keys, key) >= 0;
+}
+
+static int refuse_keys(const struct model_reader *reader, bool hybrid)
 {
     char value[64];
     for (size_t i = 0; i < sizeof(foreign_keys) / sizeof(foreign_keys[0]); i++) {
         const struct json *node = json_get(reader->at.node, foreign_keys[i].key);
-        if (node == NULL || !counts(node))
+        if (node == NULL || !counts(node) || (hybrid && hybrid_key(foreign_keys[i].key)))
             continue;
         return err_add(reader->err, "file '%s': not understood: %s (field '%s%s%s' is %s)", reader->at.file,
                        foreign_keys[i].what, reader->at.path, reader->at.path[0] != '\0' ? "." : "",
@@ -137,14 +145,14 @@ static int refuse_type(const struct model_reader *reader, const char *field, con
     return 0;
 }
 
-static int refuse_layer_types(const struct model_reader *reader)
+static int refuse_layer_types(const struct model_reader *reader, bool hybrid)
 {
     int index = 0;
     for (const struct json *child = json_first(json_get(reader->at.node, "layer_types")); child != NULL;
          child = json_next(child), index++) {
         const char *word = json_text(child);
         for (size_t i = 0; word != NULL && i < sizeof(foreign_layers) / sizeof(foreign_layers[0]); i++) {
-            if (strcmp(word, foreign_layers[i].name) == 0)
+            if (strcmp(word, foreign_layers[i].name) == 0 && !(hybrid && strcmp(word, "linear_attention") == 0))
                 return err_add(reader->err, "file '%s': not understood: %s (field 'layer_types[%d]' is '%s')",
                                reader->at.file, foreign_layers[i].what, index, word);
         }
@@ -160,9 +168,9 @@ static int refuse_layer_types(const struct model_reader *reader)
     return 0;
 }
 
-int model_refuse(const struct model_reader *reader, const char *model_type, const char *architecture)
+int model_refuse(const struct model_reader *reader, const char *model_type, const char *architecture, bool hybrid)
 {
-    if (refuse_layer_types(reader) != 0 || refuse_keys(reader) != 0)
+    if (refuse_layer_types(reader, hybrid) != 0 || refuse_keys(reader, hybrid) != 0)
         return -1;
     if (refuse_type(reader, "model_type", model_type) != 0)
         return -1;

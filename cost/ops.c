@@ -278,13 +278,19 @@ void ops_price_layer(const struct ops_context *context, int kind, struct layer_p
         if (i == 0)
             builder_offload(&b, OFFLOAD_QKV_LINEAR, output);
     }
-    ops_attention(&b, kind);
-    builder_pointwise(&b, "residual", 3 * stored, 2 * stored, 1);
-    if (model->kinds[kind].moe)
+    const struct layer_kind *k = &model->kinds[kind];
+    if (k->mixer == MIXER_ATTENTION)
+        ops_attention(&b, kind);
+    else if (k->mixer != MIXER_NONE)
+        ops_mixer(&b, k->mixer);
+    if (k->mixer != MIXER_NONE)
+        builder_pointwise(&b, "residual", 3 * stored, 2 * stored, 1);
+    if (k->moe)
         ops_moe(&b, kind);
-    else
-        ops_mlp(&b, (double)model->kinds[kind].ffn, MODULE_MLP);
-    builder_pointwise(&b, "residual", 3 * stored, 2 * stored, 1);
+    else if (!k->mixer_only)
+        ops_mlp(&b, (double)k->ffn, MODULE_MLP);
+    if (!k->mixer_only)
+        builder_pointwise(&b, "residual", 3 * stored, 2 * stored, 1);
     builder_finish(&b);
     if (context->stack->counted_buffers)
         count_buffers(&b, kind);
@@ -371,9 +377,11 @@ void ops_price_mtp(const struct ops_context *context, struct layer_price *ret)
     builder_linear(&b, "mtp projection", b.rate, b.tokens, hidden / context->plan->tp, 2 * hidden);
     builder_finish(&b);
     ret->kept_bytes = ret->kept_selective_bytes = ret->kept_full_bytes = 4 * b.tokens_rank * hidden * b.bytes;
-    ops_price_layer(context, model->kind_of_layer[model->layers - 1], &part);
-    add_price(ret, &part);
-    ret->working_bytes = part.working_bytes;
+    for (int i = 0; i < model->n_mtp_layers; i++) {
+        ops_price_layer(context, model->mtp_kind[i], &part);
+        add_price(ret, &part);
+        ret->working_bytes = fmax(ret->working_bytes, part.working_bytes);
+    }
     ops_price_head(context, &part);
     add_price(ret, &part);
     /* a recomputed MTP module repeats its layer only */

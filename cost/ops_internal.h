@@ -48,6 +48,7 @@ void builder_tp_leave(struct builder *builder, double width, struct linear_times
 void builder_ep(struct builder *builder, const char *name, enum phase phase, double seconds, double bytes);
 
 void ops_attention(struct builder *builder, int kind);
+void ops_mixer(struct builder *builder, enum layer_mixer mixer); /* Mamba-2, delta net */
 /* module: what recomputing the whole of it is called, mlp or shared_experts. */
 void ops_mlp(struct builder *builder, double ffn, enum recompute_module module);
 void ops_moe(struct builder *builder, int kind);

@@ -293,8 +293,13 @@ void ops_moe(struct builder *b, int kind)
     double hidden = (double)m->hidden, topk = (double)m->experts_per_token, gates = m->gated ? 2 : 1;
     double tokens = b->tokens / (plan->tp > 1 ? plan->tp : 1); /* routed tokens are split over tp (sequence parallel) */
     double pairs = tokens * topk, etp = plan->etp, local = (double)m->experts / plan->ep, inner = (double)k->ffn / etp;
-    double row = hidden * b->bytes;
+    double width = (double)model_expert_width(m), row = width * b->bytes;
     builder_linear(b, "router", RATE_16BIT, tokens, (double)m->experts, hidden);
+    if (m->moe_latent > 0) {
+        builder_linear(b, "latent in", b->rate, tokens, width, hidden);
+        builder_linear(b, "latent out", b->rate, tokens, hidden, width);
+        builder_keep(b, 2 * tokens * width * b->input_bytes, 2 * tokens * width * b->input_bytes);
+    }
     /* all-to-all: copies into the order of ranks and, after it, of experts, and back; flex: into that of experts alone */
     double permute = c->stack->permute, sort = (plan->moe_dispatcher == DISPATCHER_ALL_TO_ALL ? tokens + 3 * pairs : 2 * pairs) * row;
     builder_pointwise(b, "top-k", permute * tokens * (double)m->experts * 24, permute * tokens * (double)m->experts * 16, 20);
@@ -303,15 +308,15 @@ void ops_moe(struct builder *b, int kind)
     builder_pointwise(b, "permute", permute * sort, permute * sort, 6);
     double before = b->device_s[PHASE_F];
     double per_expert = pairs * etp / local;
-    experts(b, "experts gate, up", local, per_expert, hidden, gates * inner);
+    experts(b, "experts gate, up", local, per_expert, width, gates * inner);
     double activation = b->device_s[PHASE_F];
     builder_pointwise(b, "experts activation", pairs * etp * (gates + 1) * inner * b->bytes, pairs * etp * (2 * gates + 1) * inner * b->bytes, 2);
     b->price->selective_s += builder_repeats(b, MODULE_MOE_ACT) ? b->device_s[PHASE_F] - activation : 0;
-    experts(b, "experts down", local, per_expert, inner, hidden);
+    experts(b, "experts down", local, per_expert, inner, width);
     builder_pointwise(b, "unpermute", permute * sort, permute * sort, 6);
     if (m->expert_bias)
-        expert_biases(b, pairs * etp, gates * inner, hidden);
-    dispatch(b, tokens, hidden, (b->device_s[PHASE_F] - before) / 2);
+        expert_biases(b, pairs * etp, gates * inner, width);
+    dispatch(b, tokens, width, (b->device_s[PHASE_F] - before) / 2);
     b->graphed = graphed;
     if (plan->etp > 1) {
         double bytes = pairs * etp * row;
@@ -322,14 +327,14 @@ void ops_moe(struct builder *b, int kind)
     if (k->shared_ffn > 0)
         ops_mlp(b, (double)k->shared_ffn, MODULE_SHARED_EXPERTS);
     double output = pairs * etp * inner * b->input_bytes;
-    double kept = pairs * etp * (gates * inner * b->bytes + hidden * b->input_bytes) + tokens * (double)m->experts * 4;
+    double kept = pairs * etp * (gates * inner * b->bytes + width * b->input_bytes) + tokens * (double)m->experts * 4;
     if (!m->gated) /* fused gated activations take the routing probability along; others keep their output before it too */
         output += pairs * etp * inner * b->bytes;
     double share = plan->tp > 1 && !plan->sequence_parallel ? tokens * row : 0; /* this rank's rows, cut out */
     if (c->stack->counted_buffers) /* outputs as they came home; per choice: its number, weight, token, weight and number as sent, place */
         kept += pairs * etp * (row + 4 * 4) + pairs * 2 * 4 + share;
     double cheap = kept - pairs * etp * gates * inner * (b->bytes - gate_bytes(b));
-    builder_offload(b, OFFLOAD_EXPERT_FC1, pairs * etp * hidden * b->input_bytes);
+    builder_offload(b, OFFLOAD_EXPERT_FC1, pairs * etp * width * b->input_bytes);
     builder_offload(b, OFFLOAD_MOE_ACT, pairs * etp * gates * inner * b->bytes);
     if (builder_repeats(b, MODULE_MOE)) {
         builder_keep(b, kept + output, 0);

@@ -109,6 +109,12 @@ static void say_ep_dense(const struct plan_check *c)
 
 static void say_heads(const struct plan_check *c)
 {
+    if (c->model->heads % c->plan->tp == 0) {
+        err_add(c->err, "tp %d does not divide the %lld groups of the state-space mixers: %lld %% %d = %lld; valid tp: %s", c->plan->tp,
+                ll(c->model->ssm_groups), ll(c->model->ssm_groups), c->plan->tp, ll(c->model->ssm_groups % c->plan->tp),
+                plan_divisors(plan_greatest_common_divisor(c->model->heads, c->model->ssm_groups)).text);
+        return;
+    }
     err_add(c->err, "tp %d does not divide num_attention_heads %lld: %lld %% %d = %lld; valid tp: %s", c->plan->tp,
             ll(c->model->heads), ll(c->model->heads), c->plan->tp, ll(c->model->heads % c->plan->tp),
             plan_divisors(c->model->heads).text);
@@ -134,7 +140,7 @@ static void say_ffn(const struct plan_check *c)
     for (int i = 0; i < c->model->n_kinds; i++) {
         const struct layer_kind *kind = &c->model->kinds[i];
         int64_t width = kind->moe ? kind->shared_ffn : kind->ffn;
-        if (width % c->plan->tp != 0)
+        if (width % c->plan->tp != 0 && !kind->mixer_only)
             err_add(c->err, "tp %d does not divide the %s width %lld: %lld %% %d = %lld; valid tp: %s", c->plan->tp,
                     kind->moe ? "shared experts'" : "MLP", ll(width), ll(width), c->plan->tp, ll(width % c->plan->tp),
                     plan_divisors(plan_greatest_common_divisor(width, c->model->heads)).text);

@@ -68,7 +68,8 @@ static uint32_t broken_widths(const struct plan *plan, const struct model *model
             expert_ffn |= kind->ffn % plan->etp != 0;
         ffn |= (kind->moe ? kind->shared_ffn : kind->ffn) % plan->tp != 0;
     }
-    return bit_if(model->heads % plan->tp != 0, RULE_HEADS_TP) |
+    bool scanned = model->ssm_heads > 0 && model->ssm_groups % plan->tp != 0; /* Megatron-core: ngroups % tp; heads are a multiple */
+    return bit_if(model->heads % plan->tp != 0 || scanned, RULE_HEADS_TP) |
            bit_if(grouped && !either_divides(model->kv_heads, plan->tp), RULE_KV_HEADS_TP) | bit_if(ffn, RULE_FFN_TP) |
            bit_if(expert_ffn && model->experts > 0, RULE_ETP_FFN);
 }

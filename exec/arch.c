@@ -90,6 +90,8 @@ static int refuse(struct err *err, const struct model *model, const char *what)
 static int check_model(const struct model *model, struct err *err)
 {
     int before = err->count;
+    if (model->ssm_heads > 0)
+        refuse(err, model, "state-space mixers (Mamba-2, gated delta nets)");
     if (model->mla)
         refuse(err, model, "multi-head latent attention");
     if (model->alibi)

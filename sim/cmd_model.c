@@ -165,6 +165,11 @@ static void print_attention(const struct model *m)
     else
         printf("attention   %" PRId64 " heads, %" PRId64 " key/value heads, head_dim %" PRId64 "\n", m->heads,
                m->kv_heads, m->head_dim);
+    if (m->ssm_heads > 0)
+        printf("state space %" PRId64 " heads of %" PRId64 ", state %" PRId64 ", %" PRId64 " groups\n", m->ssm_heads, m->ssm_head_dim,
+               m->ssm_state, m->ssm_groups);
+    if (m->moe_latent > 0)
+        printf("experts     in a latent space of %" PRId64 "\n", m->moe_latent);
     if (m->index_heads > 0)
         printf("indexer     %" PRId64 " heads of %" PRId64 ", top %" PRId64 " tokens\n", m->index_heads,
                m->index_head_dim, m->index_topk);
@@ -179,8 +184,12 @@ static void print_kinds(const struct model *m)
         if (k->moe)
             printf("%" PRId64 " MoE: %" PRId64 " of %" PRId64 " experts, width %" PRId64, k->layers,
                    m->experts_per_token, m->experts, k->ffn);
+        else if (k->mixer_only)
+            printf("%" PRId64 " %s alone", k->layers, layer_mixer_names[k->mixer]);
         else
             printf("%" PRId64 " dense: %s MLP, width %" PRId64, k->layers, m->gated ? "gated" : "plain", k->ffn);
+        if (k->mixer != MIXER_ATTENTION && !k->mixer_only)
+            printf(", %s", layer_mixer_names[k->mixer]);
         if (k->shared_ffn > 0)
             printf(", shared %" PRId64, k->shared_ffn);
         if (k->window > 0)

@@ -204,10 +204,13 @@ static void fill_stage(const struct stages *s, int index, int first_layer, int l
         add_edge(s, stage, &prices->head, part, model->tied && s->n == 1 ? (double)model->hidden : ops_shard_head(model, plan));
     if (index == s->n - 1) {
         if (model->mtp_modules > 0) {
-            struct layer_shard shard;
-            ops_shard_layer(model, plan, model->kind_of_layer[model->layers - 1], &shard);
-            double extra = 2.0 * (double)model->hidden * (double)model->hidden / plan->tp;
-            add_layers(s, stage, &prices->mtp, (double)model->mtp_modules, all * (double)model->mtp_modules, 0, shard.dense + extra, shard.expert);
+            struct layer_shard shard, sum = {.dense = 2.0 * (double)model->hidden * (double)model->hidden / plan->tp};
+            for (int i = 0; i < model->n_mtp_layers; i++) {
+                ops_shard_layer(model, plan, model->mtp_kind[i], &shard);
+                sum.dense += shard.dense;
+                sum.expert += shard.expert;
+            }
+            add_layers(s, stage, &prices->mtp, (double)model->mtp_modules, all * (double)model->mtp_modules, 0, sum.dense, sum.expert);
         }
     }
 }

@@ -80,6 +80,8 @@ static void set_layers(struct row *row, int64_t ffn)
         m->kinds[m->n_kinds++] = moe;
     for (int64_t i = dense; i < m->layers; i++)
         m->kind_of_layer[i] = (uint8_t)(m->n_kinds - 1);
+    m->n_mtp_layers = 1;
+    m->mtp_kind[0] = m->kind_of_layer[m->layers - 1];
 }
 
 static void set_model(struct row *row)
