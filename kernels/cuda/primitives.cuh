@@ -31,7 +31,10 @@ static __device__ __forceinline__ uint32_t shared_address(const void *shared)
 
 static __device__ __forceinline__ void ldmatrix_x1(uint32_t (&r)[1], const void *row)
 {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r[0]) : "r"(shared_address(row)) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
+                 : "=r"(r[0])
+                 : "r"(shared_address(row))
+                 : "memory");
 }
 static __device__ __forceinline__ void ldmatrix_x2(uint32_t (&r)[2], const void *row)
 {

@@ -308,8 +308,19 @@ static void check_events()
 
 /* -- what is found ------------------------------------------------------------------------------------------------------ */
 
-enum fault { HALF_BARRIER, HALF_WARP, TWO_MASKS, BEYOND_DYNAMIC, SLIGHTLY_BEYOND, BEYOND_STATIC, BEYOND_GLOBAL, HOST_POINTER,
-             FORGOTTEN_COPY, LONG_COPY, FAULTS };
+enum fault {
+    HALF_BARRIER,
+    HALF_WARP,
+    TWO_MASKS,
+    BEYOND_DYNAMIC,
+    SLIGHTLY_BEYOND,
+    BEYOND_STATIC,
+    BEYOND_GLOBAL,
+    HOST_POINTER,
+    FORGOTTEN_COPY,
+    LONG_COPY,
+    FAULTS
+};
 
 static void commit(int fault)
 {

@@ -109,7 +109,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
 
 /* Not CUDA: work of the caller's own kind (a matrix product by plain loops) as an operation of a stream. */
-void emulator_enqueue(cudaStream_t stream, void (*run)(void *argument), void *argument, void (*release)(void *argument));
+void emulator_enqueue(cudaStream_t stream, void (*run)(void *argument), void *argument,
+                      void (*release)(void *argument));
 /* Every guard band of live device memory is checked; ends the process where one was written. */
 void emulator_check_guards(void);
 /* Bytes of device memory that are allocated now. */

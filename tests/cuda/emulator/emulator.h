@@ -4,7 +4,8 @@
 
 #include "cuda_runtime.h"
 
-namespace emulator {
+namespace emulator
+{
 
 enum { FAILURE_STATUS = 3 };
 

@@ -16,7 +16,8 @@
 #include <ucontext.h>
 #endif
 
-namespace emulator {
+namespace emulator
+{
 
 fiber *current;
 uint3 block_index;
@@ -135,8 +136,8 @@ static void stuck()
         if (block.warps[w].meeting)
             fail("a warp operation waits for lanes that never come (they wait elsewhere)");
     char sentence[256];
-    snprintf(sentence, sizeof sentence, "only %d of %d threads reach the barrier at %s:%d", block.at_barrier, block.live,
-             block.file, block.line);
+    snprintf(sentence, sizeof sentence, "only %d of %d threads reach the barrier at %s:%d", block.at_barrier,
+             block.live, block.file, block.line);
     fail(sentence);
 }
 
@@ -235,9 +236,7 @@ void meet(uint32_t mask, together all, void *argument)
     yield_turn();
 }
 
-void nothing_all(uint32_t, void **)
-{
-}
+void nothing_all(uint32_t, void **) {}
 
 void ballot_all(uint32_t lanes, void **argument)
 {

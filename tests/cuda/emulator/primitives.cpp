@@ -5,7 +5,8 @@
 
 #include "emulator.h"
 
-namespace emulator {
+namespace emulator
+{
 
 static float element(uint32_t pair, int which)
 {
@@ -66,7 +67,13 @@ void matrix_all(uint32_t lanes, void **argument)
 
 /* -- asynchronous copies, per thread ---------------------------------------------------------------------------------- */
 
-struct copy { void *to; const void *from; int bytes; bool valid; int group; };
+struct copy {
+    void *to;
+    const void *from;
+    int bytes;
+    bool valid;
+    int group;
+};
 struct copies {
     std::vector<copy> pending;
     int groups = 0; /* committed so far */

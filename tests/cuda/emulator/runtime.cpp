@@ -177,7 +177,8 @@ static void check_range(const void *pointer, size_t bytes, const char *what)
     const allocation *a = around(pointer, &start);
     if (a && (uintptr_t)pointer - start + bytes > a->bytes) {
         char sentence[160];
-        snprintf(sentence, sizeof sentence, "%s of %zu bytes leaves its allocation of %zu bytes", what, bytes, a->bytes);
+        snprintf(sentence, sizeof sentence, "%s of %zu bytes leaves its allocation of %zu bytes", what, bytes,
+                 a->bytes);
         fail(sentence);
     }
 }
@@ -280,7 +281,8 @@ static void push(cudaStream_t handle, std::function<void()> run)
 
 static bool can_run(const CUstream_st *stream)
 {
-    return !stream->queue.empty() && (!stream->queue.front().after || stream->queue.front().after->done >= stream->queue.front().place);
+    return !stream->queue.empty() &&
+           (!stream->queue.front().after || stream->queue.front().after->done >= stream->queue.front().place);
 }
 
 static void run_head(CUstream_st *stream)
