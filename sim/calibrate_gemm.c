@@ -8,8 +8,7 @@
 #include "cost/base/csv.h"
 #include "cost/base/err.h"
 #include "cost/base/unit.h"
-#include "sim/calibrate_solve.h"
-#include "sim/validate_stats.h"
+#include "sim/calibrate_form.h"
 
 struct shape {
     double m, n, k, time_s;
@@ -20,7 +19,7 @@ enum { PARAMETERS = 5 }; /* log of efficiency, t0, pad_m, pad_n, pad_k */
 static const double prior[PARAMETERS] = {-0.357, -12.4, 4.159, 4.159, 4.605}; /* 0.7, 4 us, 64, 64, 100 */
 static const double sigma[PARAMETERS] = {1, 1.5, 0.5, 0.5, 0.5};
 static const double smallest_dimension = 256; /* below it other kernels run, which training does not use */
-static const double noise = 0.05, shortest_looped_s = 3e-5;
+static const double shortest_looped_s = 3e-5;
 
 /* ---- the table ---- */
 
@@ -77,68 +76,22 @@ static double predicted(const double *x, const struct shape *s, double peak)
     return exp(x[1]) + 2 * (s->m + exp(x[2])) * (s->n + exp(x[3])) * (s->k + exp(x[4])) / (peak * exp(x[0]));
 }
 
-static double residual(const double *x, const struct shape *s, double peak)
+static double seconds(const double *x, const void *point, const void *context)
 {
-    return log(predicted(x, s, peak) / s->time_s) / noise;
+    return predicted(x, point, *(const double *)context);
 }
 
-static double cost_of(const double *x, const struct shape *shapes, int n, double peak)
+/* Bursts come first. */
+static int split(struct shape *shapes, int n)
 {
-    double sum = 0;
-    for (int i = 0; i < n; i++) {
-        double z = fabs(residual(x, &shapes[i], peak));
-        sum += shapes[i].looped ? 0 : z <= 1 ? z * z : 2 * z - 1;
-    }
-    for (int p = 0; p < PARAMETERS; p++)
-        sum += (x[p] - prior[p]) * (x[p] - prior[p]) / (sigma[p] * sigma[p]);
-    return sum;
-}
-
-static void fill_normal(const double *x, const struct shape *shapes, int n, double peak, double *matrix, double *gradient)
-{
-    memset(matrix, 0, PARAMETERS * PARAMETERS * sizeof *matrix);
-    for (int p = 0; p < PARAMETERS; p++) {
-        matrix[p * PARAMETERS + p] = 1 / (sigma[p] * sigma[p]);
-        gradient[p] = (x[p] - prior[p]) / (sigma[p] * sigma[p]);
-    }
-    for (int i = 0; i < n; i++) {
-        double slope[PARAMETERS], at = residual(x, &shapes[i], peak), weight = 1 / fmax(1, fabs(at));
-        if (shapes[i].looped)
-            continue;
-        for (int p = 0; p < PARAMETERS; p++) {
-            double moved[PARAMETERS];
-            memcpy(moved, x, sizeof moved);
-            moved[p] += 1e-4;
-            slope[p] = (residual(moved, &shapes[i], peak) - at) / 1e-4;
+    int bursts = 0;
+    for (int i = 0; i < n; i++)
+        if (!shapes[i].looped) {
+            struct shape burst = shapes[i];
+            shapes[i] = shapes[bursts];
+            shapes[bursts++] = burst;
         }
-        for (int p = 0; p < PARAMETERS; p++) {
-            gradient[p] += weight * slope[p] * at;
-            for (int q = 0; q < PARAMETERS; q++)
-                matrix[p * PARAMETERS + q] += weight * slope[p] * slope[q];
-        }
-    }
-}
-
-static void fit(const struct shape *shapes, int n, double peak, struct arena *arena, double *x)
-{
-    double damping = 1e-2, matrix[PARAMETERS * PARAMETERS], gradient[PARAMETERS], step[PARAMETERS], cost = cost_of(x, shapes, n, peak);
-    for (int iteration = 0; iteration < 60 && damping < 1e9; iteration++) {
-        double next[PARAMETERS];
-        fill_normal(x, shapes, n, peak, matrix, gradient);
-        if (!solve_damped(matrix, gradient, PARAMETERS, damping, step, arena))
-            return;
-        for (int p = 0; p < PARAMETERS; p++)
-            next[p] = x[p] - step[p];
-        double now = cost_of(next, shapes, n, peak);
-        bool better = now < cost;
-        if (better && cost - now < 1e-6 * cost)
-            return;
-        damping = better ? fmax(damping / 8, 1e-9) : damping * 8;
-        if (better) {
-            memcpy(x, next, sizeof next);
-            cost = now;
-        }
-    }
+    return bursts;
 }
 
 static int compare(const void *a, const void *b)
@@ -147,22 +100,14 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void measure_errors(const double *x, const struct shape *shapes, int n, double peak, double *scratch, struct gemm_fit *ret)
+/* Burst over looped time of the long GEMMs. */
+static void measure_derate(const double *x, const struct shape *looped, int n, double peak, double *scratch, struct gemm_fit *ret)
 {
-    struct spread spread;
-    int looped = 0;
     for (int i = 0; i < n; i++)
-        if (!shapes[i].looped)
-            scratch[ret->n++] = predicted(x, &shapes[i], peak) / shapes[i].time_s - 1;
-    spread_of(scratch, ret->n, &spread);
-    ret->median = spread.median;
-    ret->p90 = spread.p90;
-    for (int i = 0; i < n; i++)
-        if (shapes[i].looped && predicted(x, &shapes[i], peak) > shortest_looped_s)
-            scratch[looped++] = predicted(x, &shapes[i], peak) / shapes[i].time_s;
-    qsort(scratch, (size_t)looped, sizeof *scratch, compare);
-    ret->n_sustained = looped;
-    ret->sustained = looped > 0 ? scratch[looped / 2] : 0;
+        if (predicted(x, &looped[i], peak) > shortest_looped_s)
+            scratch[ret->n_sustained++] = predicted(x, &looped[i], peak) / looped[i].time_s;
+    qsort(scratch, (size_t)ret->n_sustained, sizeof *scratch, compare);
+    ret->sustained = ret->n_sustained > 0 ? scratch[ret->n_sustained / 2] : 0;
 }
 
 int calibrate_gemm(const char *path, double peak, const char *dtype, const char *gpu, struct arena *arena, struct gemm_fit *ret, struct err *err)
@@ -175,16 +120,19 @@ int calibrate_gemm(const char *path, double peak, const char *dtype, const char 
     if (result == 0)
         result = read_shapes(&csv, path, dtype, gpu, shapes, &n, &ret->left_out, err);
     csv_release(&csv);
-    for (int i = 0; i < n; i++)
-        bursts += !shapes[i].looped;
+    bursts = split(shapes, n);
     if (result == 0 && bursts < 3)
         result = err_add(err, "table '%s': %d GEMMs of this kind; at least 3 are needed, some 40 are good", path, bursts);
     if (result != 0)
         return result;
-    double x[PARAMETERS];
-    memcpy(x, prior, sizeof x);
-    fit(shapes, n, peak, arena, x);
-    measure_errors(x, shapes, n, peak, arena_array(arena, (size_t)n, sizeof(double)), ret);
+    double x[PARAMETERS], *measured_s = arena_array(arena, (size_t)n, sizeof *measured_s);
+    for (int i = 0; i < bursts; i++)
+        measured_s[i] = shapes[i].time_s;
+    struct form form = {PARAMETERS, prior, sigma, seconds, &peak, shapes, sizeof *shapes, measured_s, bursts};
+    form_fit(&form, arena, x);
+    form_errors(&form, x, arena, &ret->median, &ret->p90);
+    ret->n = bursts;
+    measure_derate(x, shapes + bursts, n - bursts, peak, measured_s, ret);
     ret->form = (struct gemm_form){.eff = exp(x[0]), .t0_s = exp(x[1]), .pad_m = exp(x[2]), .pad_n = exp(x[3]), .pad_k = exp(x[4]),
                                    .provenance = PROVENANCE_MEASURED};
     return 0;

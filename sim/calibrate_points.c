@@ -15,6 +15,7 @@
 #include "cost/profile_rows.h"
 #include "cost/profile_store.h"
 #include "sim/calibrate_gemm.h"
+#include "sim/calibrate_kernels.h"
 #include "sim/calibrate_nccl.h"
 #include "sim/calibrate_solve.h"
 #include "sim/inputs.h"
@@ -88,25 +89,139 @@ static struct json *gemm_to_json(const struct gemm_fit *fit)
     return root;
 }
 
+/* The accelerator that the points belong to. */
+static int find_accelerator(struct answer *a, const struct profile *profile, enum rate rate, struct accelerator *ret)
+{
+    const struct points_arguments *p = a->arguments;
+    if (!p->accelerator)
+        return err_add(a->err, "--accelerator NAME is needed: whose kernels these are (its peak is in the profile)");
+    if (profile_accelerator(profile, p->accelerator, ret, a->err) < 0)
+        return -1;
+    return ret->peak_flop_per_s[rate] > 0 ? 0 : err_add(a->err, "accelerator '%s' has no %s rate", p->accelerator, profile_rate_names[rate]);
+}
+
+static struct kernel_choice choice_of(const struct points_arguments *p)
+{
+    return (struct kernel_choice){p->dtype ? p->dtype : "bf16", p->gpu ? p->gpu : ""};
+}
+
 static int run_gemm(struct answer *a, const struct profile *profile, struct arena *arena, struct json *root)
 {
     const struct points_arguments *p = a->arguments;
     struct accelerator accelerator;
     struct gemm_fit fit;
-    const char *dtype = p->dtype ? p->dtype : "bf16";
-    enum rate rate = rate_of(dtype);
-    if (!p->accelerator)
-        return err_add(a->err, "--accelerator NAME is needed: whose GEMMs these are (its peak is in the profile)");
-    if (profile_accelerator(profile, p->accelerator, &accelerator, a->err) < 0)
-        return -1;
-    if (!(accelerator.peak_flop_per_s[rate] > 0))
-        return err_add(a->err, "accelerator '%s' has no %s rate", p->accelerator, profile_rate_names[rate]);
-    if (calibrate_gemm(p->gemm, accelerator.peak_flop_per_s[rate], dtype, p->gpu ? p->gpu : "", arena, &fit, a->err) < 0)
+    struct kernel_choice choice = choice_of(p);
+    enum rate rate = rate_of(choice.dtype);
+    if (find_accelerator(a, profile, rate, &accelerator) < 0 ||
+        calibrate_gemm(p->gemm, accelerator.peak_flop_per_s[rate], choice.dtype, choice.gpu, arena, &fit, a->err) < 0)
         return -1;
     if (p->format == FORMAT_TABLE)
         print_gemm(&fit, &accelerator, rate);
     json_put(root, "gemm", gemm_to_json(&fit));
     return add_gemm(a, &fit, rate);
+}
+
+/* ---- attention ---- */
+
+static int add_attention(struct answer *a, const struct attention_fit *fit)
+{
+    const char *name = a->arguments->accelerator;
+    const struct { const char *field; double value; const char *unit; } numbers[] = {{"eff", fit->form.eff, "1"}, {"s0", fit->form.s0, "1"},
+        {"waves", fit->form.waves, "1"}, {"mem_eff", fit->form.mem_eff, "1"}, {"t0_s", fit->form.t0_s, "us"}, {"backward", fit->form.backward, "1"}};
+    char key[16];
+    int bad = 0;
+    snprintf(key, sizeof key, "%d", fit->form.head_dim);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i].value > 0)
+            bad |= add(a, SECTION_ATTENTION, name, key, numbers[i].field, numbers[i].value, numbers[i].unit);
+    return bad;
+}
+
+static void print_attention(const struct attention_fit *fits, int n)
+{
+    static const char *const titles[] = {"points", "|error| median", "p90", "of peak", "s0", "waves", "of memory", "t0 us", "backward"};
+    struct table *table = table_new("  ");
+    table_column(table, "head width", TABLE_RIGHT);
+    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
+        table_column(table, titles[i], TABLE_RIGHT);
+    for (int i = 0; i < n; i++) {
+        const struct attention_fit *f = &fits[i];
+        table_cell(table, "%d", f->form.head_dim);
+        table_cell(table, "%d", f->n);
+        table_cell(table, "%.1f %%", 100 * f->median);
+        table_cell(table, "%.1f %%", 100 * f->p90);
+        table_cell(table, "%.3f", f->form.eff);
+        table_cell(table, "%.3g", f->form.s0);
+        table_cell(table, "%.3g", f->form.waves);
+        table_cell(table, "%.3g", f->form.mem_eff);
+        table_cell(table, "%.3g", f->form.t0_s * 1e6);
+        table_cell(table, f->n_backward > 0 ? "%.2f of %d" : "unchanged", f->form.backward, f->n_backward);
+    }
+    puts("Causal attention forward: t = t0 + F (1 + s0/s)(1 + waves/W) / (peak x share) + bytes / (memory bandwidth x share)\n");
+    table_print(table, stdout);
+    table_free(table);
+}
+
+static int run_attention(struct answer *a, const struct profile *profile, struct arena *arena, struct json *root)
+{
+    enum { WIDTHS_MAX = 10 };
+    struct accelerator accelerator;
+    struct attention_fit fits[WIDTHS_MAX];
+    struct kernel_choice choice = choice_of(a->arguments);
+    int bad = 0, n = find_accelerator(a, profile, RATE_16BIT, &accelerator);
+    n = n < 0 ? n : calibrate_attention(a->arguments->attention, &accelerator, &choice, arena, fits, WIDTHS_MAX, a->err);
+    if (n < 0)
+        return -1;
+    if (a->arguments->format == FORMAT_TABLE)
+        print_attention(fits, n);
+    struct json *list = json_put_array(root, "attention");
+    for (int i = 0; i < n; i++) {
+        struct json *item = json_new_object();
+        const struct attention_form *f = &fits[i].form;
+        const struct { const char *name; double value; } numbers[] = {{"eff", f->eff}, {"s0", f->s0}, {"waves", f->waves}, {"mem_eff", f->mem_eff},
+            {"t0_s", f->t0_s}, {"backward", f->backward}, {"median_error", fits[i].median}, {"p90_error", fits[i].p90}};
+        json_put_int(item, "head_dim", f->head_dim);
+        for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
+            json_put_number(item, numbers[k].name, numbers[k].value);
+        json_put_int(item, "points", fits[i].n);
+        json_put_int(item, "backward_points", fits[i].n_backward);
+        json_push(list, item);
+        bad |= add_attention(a, &fits[i]);
+    }
+    return bad;
+}
+
+/* ---- experts ---- */
+
+static int run_experts(struct answer *a, const struct profile *profile, struct arena *arena, struct json *root)
+{
+    struct accelerator accelerator;
+    struct expert_fit fit;
+    struct kernel_choice choice = choice_of(a->arguments);
+    enum rate rate = rate_of(choice.dtype);
+    if (find_accelerator(a, profile, rate, &accelerator) < 0 ||
+        calibrate_experts(a->arguments->experts, &accelerator, rate, &choice, arena, &fit, a->err) < 0)
+        return -1;
+    const struct { const char *field; double value; const char *unit; } numbers[] = {{"eff", fit.form.eff, "1"}, {"pad_m", fit.form.pad_m, "1"},
+        {"t0_s", fit.form.t0_s, "us"}, {"act_mem_eff", fit.form.act_mem_eff, "1"}, {"wgrad", fit.form.wgrad, "1"}};
+    if (a->arguments->format == FORMAT_TABLE) {
+        printf("Grouped GEMMs of %s, %s: t = %.3g us / 2 + 2 E (m+%.4g) n k / (%.4g TFLOP/s x %.3f)\n", accelerator.name, profile_rate_names[rate], fit.form.t0_s * 1e6,
+               fit.form.pad_m, accelerator.peak_flop_per_s[rate] * 1e-12, fit.form.eff);
+        printf("%d rows, |error| median %.1f %%, p90 %.1f %%; ", fit.n, 100 * fit.median, 100 * fit.p90);
+        printf(fit.n_wgrad > 0 ? "weight gradient %.2f x forward over %d rows.\n" : "weight gradient unchanged.\n", fit.form.wgrad, fit.n_wgrad);
+    }
+    struct json *item = json_put_object(root, "experts");
+    int bad = 0;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        json_put_number(item, numbers[i].field, numbers[i].value);
+        if (numbers[i].value > 0)
+            bad |= add(a, SECTION_EXPERT, a->arguments->accelerator, profile_rate_names[rate], numbers[i].field, numbers[i].value, numbers[i].unit);
+    }
+    json_put_number(item, "median_error", fit.median);
+    json_put_number(item, "p90_error", fit.p90);
+    json_put_int(item, "points", fit.n);
+    json_put_int(item, "wgrad_points", fit.n_wgrad);
+    return bad;
 }
 
 /* ---- collectives ---- */
@@ -273,13 +388,17 @@ int calibrate_points(const struct points_arguments *arguments, const struct prof
     struct answer a = {.arguments = arguments, .err = err};
     struct arena arena = {0};
     struct json *root = json_new_object();
-    const char *file = arguments->gemm ? arguments->gemm : arguments->nccl;
+    const char *file = arguments->gemm ? arguments->gemm : arguments->attention ? arguments->attention : arguments->experts ? arguments->experts : arguments->nccl;
     time_t now = time(NULL);
     struct tm tm;
     gmtime_r(&now, &tm);
     strftime(a.date, sizeof a.date, "%Y-%m-%d", &tm);
     snprintf(a.source, sizeof a.source, "%s", arguments->source ? arguments->source : file);
     int result = arguments->gemm ? run_gemm(&a, profile, &arena, root) : 0;
+    if (result == 0 && arguments->attention)
+        result = run_attention(&a, profile, &arena, root);
+    if (result == 0 && arguments->experts)
+        result = run_experts(&a, profile, &arena, root);
     if (result == 0 && arguments->nccl)
         result = run_nccl(&a, profile, &arena, root);
     if (result == 0)

@@ -1,4 +1,4 @@
-/* plansim calibrate --gemm and --nccl-tests: measured kernels and collectives into a profile. */
+/* plansim calibrate --gemm, --attention, --experts and --nccl-tests: measured kernels and collectives into a profile. */
 #ifndef SIM_CALIBRATE_POINTS_H
 #define SIM_CALIBRATE_POINTS_H
 
@@ -6,7 +6,7 @@ struct err;
 struct profile;
 
 struct points_arguments {
-    const char *gemm, *nccl;                   /* files; NULL = not asked for */
+    const char *gemm, *attention, *experts, *nccl; /* files; NULL = not asked for */
     const char *accelerator, *dtype, *gpu, *op, *link; /* NULL = not stated */
     const char *out;                           /* profile to write; NULL = print alone */
     const char *source;

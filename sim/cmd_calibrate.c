@@ -38,10 +38,12 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"profile", OPT_STRING, &a->profile, 0, 0, NULL, "FILE", "your own profile: layered over the shipped one, and written unless --out is given"},
         {"out", OPT_STRING, &a->out, 0, 0, NULL, "FILE", "profile to write instead"},
         {"gemm", OPT_STRING, &a->points.gemm, 0, 0, NULL, "FILE", "measured GEMMs: CSV with m, n, k, time_us, perhaps dtype, gpu, mode"},
+        {"attention", OPT_STRING, &a->points.attention, 0, 0, NULL, "FILE", "measured attention: CSV with batch, seq, heads, kv_heads, head_dim, time_us, perhaps direction"},
+        {"experts", OPT_STRING, &a->points.experts, 0, 0, NULL, "FILE", "measured grouped GEMMs: CSV with ng, m, n, k, time_us, perhaps stage; or whole expert MLPs"},
         {"nccl-tests", OPT_STRING, &a->points.nccl, 0, 0, NULL, "FILE", "log of nccl-tests or rccl-tests, text or JSON"},
-        {"accelerator", OPT_STRING, &a->points.accelerator, 0, 0, NULL, "NAME", "what --gemm and --nccl-tests were measured on"},
-        {"dtype", OPT_STRING, &a->points.dtype, 0, 0, NULL, "NAME", "rows of --gemm to take (default bf16)"},
-        {"gpu", OPT_STRING, &a->points.gpu, 0, 0, NULL, "NAME", "rows of --gemm to take by their gpu column (default: all)"},
+        {"accelerator", OPT_STRING, &a->points.accelerator, 0, 0, NULL, "NAME", "what these kernels or collectives were measured on"},
+        {"dtype", OPT_STRING, &a->points.dtype, 0, 0, NULL, "NAME", "rows of kernels to take (default bf16)"},
+        {"gpu", OPT_STRING, &a->points.gpu, 0, 0, NULL, "NAME", "rows of kernels to take by their gpu column (default: all)"},
         {"op", OPT_STRING, &a->points.op, 0, 0, NULL, "NAME", "operation of a log that does not name it: all_reduce, all_gather, ..."},
         {"link", OPT_STRING, &a->points.link, 0, 0, NULL, "NAME", "link or network of the curves (default: the accelerator's usual)"},
         {"only", OPT_STRING, &a->only, 0, 0, NULL, "NAME", "fit stack or accelerator numbers alone, or those of one name"},
@@ -57,10 +59,10 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
     const char *positional[1];
     int n = 0, result = opt_parse(table, argc, argv, positional, 0, &n, ret_help, err);
     if (*ret_help)
-        opt_print_help(stdout, "plansim calibrate --measured runs.csv --models models.json | --gemm points.csv | --nccl-tests log.txt  [--profile my.db] [OPTION]...",
+        opt_print_help(stdout, "plansim calibrate --measured runs.csv --models models.json | --gemm, --attention, --experts points.csv | --nccl-tests log.txt  [--profile my.db] [OPTION]...",
                        "Fits the numbers of the stacks and accelerators that the runs used: shipped values as prior, plausible ranges\n"
-                       "as bounds. One run helps a little; none makes other plans absurd. --gemm fits the GEMM form of an accelerator,\n"
-                       "--nccl-tests the lines of its collectives.",
+                       "as bounds. One run helps a little; none makes other plans absurd. --gemm, --attention and --experts fit the forms\n"
+                       "of an accelerator's kernels, --nccl-tests the lines of its collectives.",
                        table, "plansim calibrate --measured mine.csv --models models.json --profile my.db");
     return result;
 }
@@ -341,6 +343,12 @@ static int fit(const struct arguments *a, struct validation *validation, struct 
     return code;
 }
 
+/* Kernels or collectives instead of runs. */
+static bool asks_points(const struct arguments *a)
+{
+    return a->points.gemm || a->points.attention || a->points.experts || a->points.nccl;
+}
+
 static int run_points(const struct arguments *a, const struct profile *profile, struct err *err)
 {
     struct points_arguments points = a->points;
@@ -357,7 +365,7 @@ static int run(const struct arguments *a, struct err *err)
     int code = EXIT_INPUT;
     bool layer = a->profile && access(a->profile, F_OK) == 0; /* a new file begins as a copy of nothing */
     bool opened = profile_open(NULL, &profile, err) == 0 && (!layer || profile_layer(profile, a->profile, err) == 0);
-    if (opened && (a->points.gemm || a->points.nccl))
+    if (opened && asks_points(a))
         code = run_points(a, profile, err);
     else if (opened && validation_load(&validation, a->measured, a->models, profile, err) == 0)
         code = a->intervals ? write_intervals(a, &validation, err) : fit(a, &validation, err);
@@ -373,11 +381,11 @@ int cmd_calibrate(int argc, char **argv)
     bool help = false;
     int code = EXIT_USAGE;
     if (parse(&a, argc, argv, &help, &err) == 0 && !help) {
-        bool points = a.points.gemm || a.points.nccl;
+        bool points = asks_points(&a);
         if (!points && (!a.measured || !a.models))
-            err_add(&err, "--measured FILE and --models FILE are needed, or --gemm FILE, or --nccl-tests FILE");
+            err_add(&err, "--measured FILE and --models FILE are needed, or --gemm, --attention, --experts or --nccl-tests FILE");
         else if (points && a.measured)
-            err_add(&err, "--measured is fitted by a command of its own, after --gemm and --nccl-tests");
+            err_add(&err, "--measured is fitted by a command of its own, after those of kernels and collectives");
         else
             code = run(&a, &err);
     } else if (help) {

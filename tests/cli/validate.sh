@@ -69,4 +69,20 @@ says err 'Bus error'
 printf 'm,n,k,time_us\n512,512,512,9\n' > few.csv
 expect few 3 "$program" calibrate --gemm few.csv --accelerator h100-sxm
 says err 'at least 3'
+{
+    echo 'batch,seq,heads,head_dim,direction,time_us'
+    for seq in 1024 2048 4096 8192; do
+        echo "1,$seq,32,128,fwd,$((seq * seq / 3000)).5"
+        echo "2,$seq,32,128,fwd,$((seq * seq / 1500)).5"
+        echo "1,$seq,32,128,bwd,$((seq * seq / 1000)).5"
+    done
+} > attention.csv
+expect attention 0 "$program" calibrate --attention attention.csv --accelerator h100-sxm --out mine.db
+says out 'Causal attention'
+says out '^ *128 *8 .* of 4$'
+expect shown 0 "$program" profile show h100-sxm --profile mine.db
+says out 'attention.csv'
+printf 'ng,m,n,k,stage,time_us\n8,512,4096,4096,fwd,300\n8,1024,4096,4096,fwd,520\n8,2048,4096,4096,fwd,960\n8,2048,4096,4096,wgrad,1200\n' > experts.csv
+expect experts 0 "$program" calibrate --experts experts.csv --accelerator h100-sxm --format json
+says out '"wgrad_points": *1'
 exit $failed

@@ -9,6 +9,7 @@
 #include "cost/profile.h"
 #include "sim/calibrate.h"
 #include "sim/calibrate_gemm.h"
+#include "sim/calibrate_kernels.h"
 #include "sim/calibrate_nccl.h"
 #include "sim/calibrate_solve.h"
 #include "sim/validate_layout.h"
@@ -60,6 +61,67 @@ static void fits_gemms(void)
     CHECK_DOUBLE(fit.sustained, 0.8, 0.01);
     CHECK_INT(calibrate_gemm(write_file("few", "m,n,k,time_us\n512,512,512,9\n"), 1e15, "", "", &arena, &fit, &err), -1);
     CHECK_CONTAINS(err.text, "at least 3");
+    arena_release(&arena);
+}
+
+static const struct accelerator measured = {.peak_flop_per_s = {[RATE_16BIT] = 1000e12}, .hbm_bytes_per_s = 3e12, .sm_count = 132};
+
+static void fits_attention(void)
+{
+    struct arena arena = {0};
+    struct err err = {0};
+    struct attention_fit fits[4];
+    struct kernel_choice all = {"", ""};
+    static char text[60000];
+    size_t used = (size_t)snprintf(text, sizeof text, "batch,seq,heads,kv_heads,head_dim,causal,direction,time_us\n1,4096,8,8,128,0,fwd,1\n1,4096,8,8,96,1,fwd,1\n");
+    for (int dim = 64; dim <= 128; dim *= 2)
+        for (int seq = 512; seq <= 16384; seq *= 2)
+            for (int heads = 8; heads <= 64; heads *= 2) {
+                double waves = heads * seq / 128.0 / 132, flop = 2.0 * heads * seq * (double)seq * dim, bytes = 4.0 * seq * dim * (heads + 8);
+                double t = 6 + 1e6 * (flop * (1 + 200.0 / seq) * (1 + 0.5 / waves) / (1000e12 * 0.6) + bytes / (0.7 * 3e12));
+                used += (size_t)snprintf(text + used, sizeof text - used, "1,%d,%d,8,%d,1,fwd,%.5f\n1,%d,%d,8,%d,1,bwd,%.5f\n", seq, heads, dim, t, seq, heads, dim, 2.5 * t);
+            }
+    CHECK_INT(calibrate_attention(write_file("attention", text), &measured, &all, &arena, fits, 4, &err), 2);
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(fits[i].form.head_dim, i == 0 ? 64 : 128);
+        CHECK_INT(fits[i].n, 24);
+        CHECK_DOUBLE(fits[i].form.eff, 0.6, 0.02);
+        CHECK_DOUBLE(fits[i].form.t0_s, 6e-6, 0.05);
+        CHECK_DOUBLE(fits[i].form.backward, 2.5, 0.01);
+        CHECK(fits[i].median < 0.01 && fits[i].n_backward == 24);
+    }
+    CHECK_INT(calibrate_attention(write_file("none", "batch,seq,heads,head_dim,time_us\n1,512,8,128,9\n"), &measured, &all, &arena, fits, 4, &err), -1);
+    CHECK_CONTAINS(err.text, "no head width with 6 causal forward rows");
+    arena_release(&arena);
+}
+
+/* Grouped GEMMs and whole MLPs of the same experts in one table; no measurement makes a form faster than the peak. */
+static void fits_experts(void)
+{
+    struct arena arena = {0};
+    struct err err = {0};
+    struct expert_fit fit;
+    struct kernel_choice all = {"", ""};
+    static char text[60000];
+    size_t used = (size_t)snprintf(text, sizeof text, "stage,tokens,hidden,inter,topk,experts,tp,ep,dist,bad,ng,m,n,k,time_us\nfwd,,,,,,,,,1,8,64,1024,1024,1\n");
+    for (int m = 32; m <= 4096; m *= 2)
+        for (int n = 1024; n <= 8192; n *= 2) {
+            double flop = 2 * 8 * (m + 250.0) * n * 2048, t = 10 + 1e6 * flop / (1000e12 * 0.7);
+            used += (size_t)snprintf(text + used, sizeof text - used, "fwd,,,,,,,,,,8,%d,%d,2048,%.5f\nwgrad,,,,,,,,,,8,%d,%d,2048,%.5f\n", m, n, t, m, n, 1.3 * t);
+            double mlp = 20 + 1e6 * (3 * flop / (1000e12 * 0.7) + 8.0 * m * (8 * 2048 + 12 * n) / (0.8 * 3e12) + 4.0 * (8 * m / 2) * 2048 / (0.8 * 3e12));
+            used += (size_t)snprintf(text + used, sizeof text - used, "fwd,%d,2048,%d,2,16,1,2,balanced,0,,,,,%.5f\nfwd,%d,2048,%d,2,16,1,2,power_law,0,,,,,1\n", 8 * m, n, mlp, 8 * m, n);
+        }
+    CHECK_INT(calibrate_experts(write_file("experts", text), &measured, RATE_16BIT, &all, &arena, &fit, &err), 0);
+    CHECK_INT(fit.n, 64);
+    CHECK_INT(fit.n_wgrad, 32);
+    CHECK_DOUBLE(fit.form.eff, 0.7, 0.02);
+    CHECK_DOUBLE(fit.form.pad_m, 250, 0.03);
+    CHECK_DOUBLE(fit.form.t0_s, 20e-6, 0.05);
+    CHECK_DOUBLE(fit.form.wgrad, 1.3, 0.02);
+    CHECK_INT(calibrate_experts(write_file("fast", "ng,m,n,k,time_us\n8,64,1024,1024,.1\n8,640,1024,1024,.1\n8,64,1024,8192,.1\n"), &measured, RATE_16BIT, &all, &arena, &fit, &err), 0);
+    CHECK(fit.form.eff < 0.95);
+    CHECK_INT(calibrate_experts(write_file("few", "ng,m,n,k,time_us\n"), &measured, RATE_16BIT, &all, &arena, &fit, &err), -1);
+    CHECK_CONTAINS(err.text, "0 rows of grouped GEMMs");
     arena_release(&arena);
 }
 
@@ -231,6 +293,8 @@ int main(void)
     char command[100];
     solves();
     fits_gemms();
+    fits_attention();
+    fits_experts();
     reads_logs();
     reads_layouts();
     fits_runs();
