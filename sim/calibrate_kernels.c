@@ -34,7 +34,7 @@ static bool says(const struct csv *csv, size_t row, const char *column, const ch
 static bool chosen(const struct csv *csv, size_t row, const struct kernel_choice *choice)
 {
     return says(csv, row, "dtype", choice->dtype) && says(csv, row, "gpu", choice->gpu) && says(csv, row, "dist", "balanced") &&
-           strcmp(text(csv, row, "bad"), "1") != 0 && number(csv, row, "time_us") > 0;
+           strcmp(text(csv, row, "bad"), "1") != 0;
 }
 
 static int compare(const void *a, const void *b)
@@ -69,23 +69,31 @@ static double attention_seconds(const double *x, const void *point, const void *
            bytes / (exp(x[3]) * a->hbm_bytes_per_s);
 }
 
-static bool read_core(const struct csv *csv, size_t row, const struct kernel_choice *choice, double dim, const char *direction, struct core *ret)
+/* A row for each direction, or a column for each; 0 = not measured. */
+static double core_us(const struct csv *csv, size_t row, bool forward)
 {
-    double v_dim = number(csv, row, "v_head_dim");
+    if (csv_column(csv, "forward_us") >= 0)
+        return number(csv, row, forward ? "forward_us" : "backward_us");
+    const char *direction = text(csv, row, "direction");
+    bool same = forward ? !*direction || strcmp(direction, "fwd") == 0 : strcmp(direction, "bwd") == 0;
+    return same ? number(csv, row, "time_us") : 0;
+}
+
+static bool read_core(const struct csv *csv, size_t row, const struct kernel_choice *choice, double dim, bool forward, struct core *ret)
+{
+    double v_dim = fmax(number(csv, row, "v_head_dim"), number(csv, row, "head_dim_v"));
     *ret = (struct core){number(csv, row, "batch"), number(csv, row, "seq"), number(csv, row, "heads"), number(csv, row, "kv_heads"), number(csv, row, "head_dim")};
     ret->kv_heads = ret->kv_heads > 0 ? ret->kv_heads : ret->heads;
     bool causal = strcmp(text(csv, row, "causal"), "0") != 0, square = !(v_dim > 0) || (v_dim <= ret->dim && v_dim >= ret->dim);
-    bool forward = strcmp(direction, "fwd") == 0;
-    bool way = forward ? says(csv, row, "direction", direction) : strcmp(text(csv, row, "direction"), direction) == 0;
-    return chosen(csv, row, choice) && causal && square && way && ret->batch > 0 && ret->seq > 0 && ret->heads > 0 && ret->dim <= dim && ret->dim >= dim;
+    return chosen(csv, row, choice) && causal && square && core_us(csv, row, forward) > 0 && ret->batch > 0 && ret->seq > 0 && ret->heads > 0 && ret->dim <= dim && ret->dim >= dim;
 }
 
-static int read_cores(const struct csv *csv, const struct kernel_choice *choice, double dim, const char *direction, struct core *cores, double *seconds)
+static int read_cores(const struct csv *csv, const struct kernel_choice *choice, double dim, bool forward, struct core *cores, double *seconds)
 {
     int n = 0;
     for (size_t row = 0; row < csv->n_rows; row++)
-        if (read_core(csv, row, choice, dim, direction, &cores[n]))
-            seconds[n++] = number(csv, row, "time_us") * 1e-6;
+        if (read_core(csv, row, choice, dim, forward, &cores[n]))
+            seconds[n++] = core_us(csv, row, forward) * 1e-6;
     return n;
 }
 
@@ -94,14 +102,14 @@ static void fit_width(const struct csv *csv, const struct accelerator *accelerat
 {
     double x[FORM_PARAMETERS_MAX];
     struct form form = {ATTENTION_PARAMETERS, attention_prior, attention_sigma, attention_seconds, accelerator, cores, sizeof *cores, seconds, 0};
-    form.n = ret->n = read_cores(csv, choice, dim, "fwd", cores, seconds);
+    form.n = ret->n = read_cores(csv, choice, dim, true, cores, seconds);
     if (ret->n < ATTENTION_ROWS_MIN)
         return;
     form_fit(&form, arena, x);
     form_errors(&form, x, arena, &ret->median, &ret->p90);
     ret->form = (struct attention_form){.head_dim = (int)dim, .eff = exp(x[0]), .s0 = exp(x[1]), .waves = exp(x[2]), .mem_eff = exp(x[3]), .t0_s = exp(x[4]),
                                         .provenance = PROVENANCE_MEASURED};
-    ret->n_backward = read_cores(csv, choice, dim, "bwd", cores, seconds);
+    ret->n_backward = read_cores(csv, choice, dim, false, cores, seconds);
     for (int i = 0; i < ret->n_backward; i++)
         seconds[i] /= attention_seconds(x, &cores[i], accelerator);
     ret->form.backward = middle(seconds, ret->n_backward);
@@ -164,7 +172,7 @@ static double expert_seconds(const double *x, const void *point, const void *con
 static bool read_group(const struct csv *csv, size_t row, const struct kernel_choice *choice, bool wgrad, struct group *ret)
 {
     bool is_wgrad = strcmp(text(csv, row, "stage"), "wgrad") == 0;
-    if (!chosen(csv, row, choice) || is_wgrad != wgrad)
+    if (!chosen(csv, row, choice) || is_wgrad != wgrad || !(number(csv, row, "time_us") > 0))
         return false;
     *ret = (struct group){false, number(csv, row, "ng"), number(csv, row, "m"), number(csv, row, "n"), number(csv, row, "k"), 0};
     if (ret->experts > 0 && ret->tokens > 0 && ret->n > 0 && ret->k > 0)

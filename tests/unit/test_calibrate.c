@@ -90,6 +90,12 @@ static void fits_attention(void)
         CHECK_DOUBLE(fits[i].form.backward, 2.5, 0.01);
         CHECK(fits[i].median < 0.01 && fits[i].n_backward == 24);
     }
+    used = (size_t)snprintf(text, sizeof text, "batch,seq,heads,kv_heads,head_dim,head_dim_v,forward_us,backward_us\n1,2048,8,8,128,64,1,1\n");
+    for (int seq = 512; seq <= 16384; seq *= 2)
+        used += (size_t)snprintf(text + used, sizeof text - used, "1,%d,32,8,128,128,%d,%d\n", seq, seq * seq / 4000, seq * seq / 1600);
+    CHECK_INT(calibrate_attention(write_file("columns", text), &measured, &all, &arena, fits, 4, &err), 1);
+    CHECK_INT(fits[0].n_backward, 6);
+    CHECK_DOUBLE(fits[0].form.backward, 2.5, 0.15);
     CHECK_INT(calibrate_attention(write_file("none", "batch,seq,heads,head_dim,time_us\n1,512,8,128,9\n"), &measured, &all, &arena, fits, 4, &err), -1);
     CHECK_CONTAINS(err.text, "no head width with 6 causal forward rows");
     arena_release(&arena);
