@@ -33,7 +33,7 @@ static bool says(const struct csv *csv, size_t row, const char *column, const ch
 
 static bool chosen(const struct csv *csv, size_t row, const struct kernel_choice *choice)
 {
-    return says(csv, row, "dtype", choice->dtype) && says(csv, row, "gpu", choice->gpu) && says(csv, row, "dist", "balanced") &&
+    return says(csv, row, "dtype", choice->dtype) && says(csv, row, "gpu", choice->gpu) && says(csv, row, "dist", "balanced") && says(csv, row, "mode", "burst") &&
            strcmp(text(csv, row, "bad"), "1") != 0;
 }
 

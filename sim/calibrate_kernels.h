@@ -3,7 +3,7 @@
  * Attention, by head width: CSV with batch, seq, heads, kv_heads, head_dim, time_us, perhaps v_head_dim, causal, direction
  * (fwd, bwd), dtype, gpu; instead of time_us and direction forward_us and backward_us (hwprofiles/measure). Causal rows of head_dim = v_head_dim are fitted; backward rows give its ratio to forward.
  * Experts: single grouped GEMMs, CSV with ng (experts), m (tokens of each), n, k, time_us, perhaps stage (fwd, dgrad,
- * wgrad); or whole expert MLPs of one rank: tokens, hidden, inter, topk, experts, tp, ep. Rows with `bad` 1 or another
+ * wgrad); or whole expert MLPs of one rank: tokens, hidden, inter, topk, experts, tp, ep. Rows with `bad` 1, `mode` sustained or another
  * `dist` than balanced are left out. */
 #ifndef SIM_CALIBRATE_KERNELS_H
 #define SIM_CALIBRATE_KERNELS_H
