@@ -40,7 +40,11 @@ struct device {
     void (*event_record)(struct device *device, void *event, void *queue);
     void (*queue_wait)(struct device *device, void *queue, void *event); /* what follows in the queue waits */
     bool (*event_done)(struct device *device, void *event);
-    double (*event_s)(struct device *device, void *event); /* when it was passed, by device_now_s; waits for it */
+    /* Both wait. When an event was passed by device_now_s (of those recorded since the last wait); between two. */
+    double (*event_s)(struct device *device, void *event);
+    double (*event_gap_s)(struct device *device, void *start, void *end);
+    void (*poll)(void *context); /* called now and then while the host waits; NULL = nobody asks for it */
+    void *poll_context;
 
     void (*fail)(void *context, const char *sentence);
     void *fail_context;

@@ -99,6 +99,11 @@ static double cpu_event_s(struct device *device, void *event)
     return *(double *)event;
 }
 
+static double cpu_event_gap_s(struct device *device, void *start, void *end)
+{
+    return cpu_event_s(device, end) - cpu_event_s(device, start);
+}
+
 void device_cpu_init(struct device *device, const struct kernels *kernels)
 {
 #ifdef __GLIBC__ /* buffers come and go all the time: keep their pages instead of giving them back to the system */
@@ -128,6 +133,7 @@ void device_cpu_init(struct device *device, const struct kernels *kernels)
         .queue_wait = cpu_queue_wait,
         .event_done = cpu_event_done,
         .event_s = cpu_event_s,
+        .event_gap_s = cpu_event_gap_s,
     };
 }
 

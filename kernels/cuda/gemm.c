@@ -1,0 +1,361 @@
+/* c = op(a) op(b) by cuBLASLt: bf16 in, bf16 or fp32 out, sums in fp32.
+ *
+ * Row-major matrices are the transposes of column-major ones, so c^T = op(b)^T op(a)^T is asked for: b comes first, and
+ * c has n rows. What a shape needs - descriptors, layouts and the algorithm that cuBLASLt's heuristics put first - is
+ * kept. Several products of one shape at equal distances are one batched call; others (experts with different numbers
+ * of rows) are spread over a few streams, as small products alone do not fill a GPU. */
+#include "kernels/cuda/gemm.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda_kernels.h"
+
+enum {
+    STREAMS = 4,               /* beside the queue itself; TransformerEngine uses as many for experts */
+    SHAPES = 1024,             /* kept; a power of two */
+    WORKSPACE_BYTES = 32 << 20 /* what NVIDIA recommends for Hopper (cuBLAS documentation, cublasSetWorkspace) */
+};
+
+/* --- the library, loaded when a GPU is opened ----------------------------------------- */
+
+static struct {
+    void *handle;
+    cublasStatus_t (*create)(cublasLtHandle_t *);
+    cublasStatus_t (*destroy)(cublasLtHandle_t);
+    cublasStatus_t (*desc_create)(cublasLtMatmulDesc_t *, cublasComputeType_t, cudaDataType_t);
+    cublasStatus_t (*desc_destroy)(cublasLtMatmulDesc_t);
+    cublasStatus_t (*desc_set)(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, const void *, size_t);
+    cublasStatus_t (*layout_create)(cublasLtMatrixLayout_t *, cudaDataType, uint64_t, uint64_t, int64_t);
+    cublasStatus_t (*layout_destroy)(cublasLtMatrixLayout_t);
+    cublasStatus_t (*layout_set)(cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t, const void *, size_t);
+    cublasStatus_t (*preference_create)(cublasLtMatmulPreference_t *);
+    cublasStatus_t (*preference_destroy)(cublasLtMatmulPreference_t);
+    cublasStatus_t (*preference_set)(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void *,
+                                     size_t);
+    cublasStatus_t (*heuristic)(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+                                cublasLtMatmulHeuristicResult_t *, int *);
+    cublasStatus_t (*matmul)(cublasLtHandle_t, cublasLtMatmulDesc_t, const void *, const void *, cublasLtMatrixLayout_t,
+                             const void *, cublasLtMatrixLayout_t, const void *, const void *, cublasLtMatrixLayout_t,
+                             void *, cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t *, void *, size_t,
+                             cudaStream_t);
+    const char *(*status_name)(cublasStatus_t);
+} lt;
+
+static int load(const char **ret_why)
+{
+    static char why[256];
+    static const struct {
+        const char *name;
+        void *function; /* where its address goes */
+    } symbols[] = {
+        {"cublasLtCreate", &lt.create},
+        {"cublasLtDestroy", &lt.destroy},
+        {"cublasLtMatmulDescCreate", &lt.desc_create},
+        {"cublasLtMatmulDescDestroy", &lt.desc_destroy},
+        {"cublasLtMatmulDescSetAttribute", &lt.desc_set},
+        {"cublasLtMatrixLayoutCreate", &lt.layout_create},
+        {"cublasLtMatrixLayoutDestroy", &lt.layout_destroy},
+        {"cublasLtMatrixLayoutSetAttribute", &lt.layout_set},
+        {"cublasLtMatmulPreferenceCreate", &lt.preference_create},
+        {"cublasLtMatmulPreferenceDestroy", &lt.preference_destroy},
+        {"cublasLtMatmulPreferenceSetAttribute", &lt.preference_set},
+        {"cublasLtMatmulAlgoGetHeuristic", &lt.heuristic},
+        {"cublasLtMatmul", &lt.matmul},
+        {"cublasLtGetStatusName", &lt.status_name},
+    };
+    char name[64], path[128];
+    snprintf(name, sizeof name, "libcublasLt.so.%d", CUBLAS_VER_MAJOR);
+    snprintf(path, sizeof path, "/usr/local/cuda/lib64/%s", name);
+    lt.handle = dlopen(name, RTLD_NOW);
+    if (!lt.handle)
+        lt.handle = dlopen(path, RTLD_NOW);
+    snprintf(why, sizeof why, "%s", lt.handle ? "" : dlerror());
+    for (size_t i = 0; lt.handle && i < sizeof symbols / sizeof symbols[0]; i++) {
+        void *address = dlsym(lt.handle, symbols[i].name);
+        if (!address)
+            snprintf(why, sizeof why, "%s has no %s", name, symbols[i].name);
+        memcpy(symbols[i].function, &address, sizeof address);
+    }
+    *ret_why = why;
+    return why[0] ? -1 : 0;
+}
+
+static void check(cublasStatus_t status, const char *call, int line)
+{
+    char what[256];
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return;
+    snprintf(what, sizeof what, "%s at gemm.c:%d", call, line);
+    cuda_kernels_fail(what, lt.status_name(status));
+}
+#define LT_CHECK(call) check((call), #call, __LINE__)
+
+static void check_cuda(cudaError_t error, const char *call, int line)
+{
+    char what[256];
+    if (error == cudaSuccess)
+        return;
+    snprintf(what, sizeof what, "%s at gemm.c:%d", call, line);
+    cuda_kernels_fail(what, cudaGetErrorString(error));
+}
+#define CUDA_CHECK(call) check_cuda((call), #call, __LINE__)
+
+/* --- shapes ------------------------------------------------------------------------------ */
+
+/* All that decides how a product is computed; no padding, compared as bytes. */
+struct key {
+    int32_t m, n, k, stride_a, stride_b, stride_c, batch, flags, alignment;
+    int64_t batch_a, batch_b, batch_c; /* elements from one product of the batch to the next */
+};
+
+struct shape {
+    bool used;
+    struct key key;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace_bytes;
+};
+
+static struct {
+    cublasLtHandle_t handle;
+    cudaStream_t queue, stream[STREAMS];
+    cudaEvent_t before, after[STREAMS];
+    void *workspace[1 + STREAMS]; /* those of the streams when first used */
+    size_t bytes;
+    struct shape shape[SHAPES];
+} state;
+
+static int32_t alignment_of(const void *pointer)
+{
+    uintptr_t bits = (uintptr_t)pointer | 256;
+    return (int32_t)(bits & ~(bits - 1));
+}
+
+static struct key key_of(const struct gemm *g, int batch, const int64_t *distance)
+{
+    struct key key;
+    int32_t a = alignment_of(g->a), b = alignment_of(g->b), c = alignment_of(g->c), least = a < b ? a : b;
+    memset(&key, 0, sizeof key);
+    key.m = g->m;
+    key.n = g->n;
+    key.k = g->k;
+    key.stride_a = g->stride_a;
+    key.stride_b = g->stride_b;
+    key.stride_c = g->stride_c;
+    key.batch = batch;
+    key.flags = g->transpose_a | g->transpose_b << 1 | g->accumulate << 2 | (int)g->c_type << 3;
+    key.alignment = least < c ? least : c;
+    if (batch > 1) {
+        key.batch_a = distance[0];
+        key.batch_b = distance[1];
+        key.batch_c = distance[2];
+    }
+    return key;
+}
+
+static uint64_t hash_of(const struct key *key)
+{
+    const unsigned char *at = (const unsigned char *)key;
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < sizeof *key; i++)
+        hash = (hash ^ at[i]) * 0x100000001b3u;
+    return hash ^ hash >> 32;
+}
+
+static cudaDataType type_of(enum element type)
+{
+    return type == ELEMENT_F32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+static cublasLtMatrixLayout_t layout(cudaDataType type, int rows, int columns, int stride, int batch, int64_t distance)
+{
+    cublasLtMatrixLayout_t made;
+    LT_CHECK(lt.layout_create(&made, type, (uint64_t)rows, (uint64_t)columns, stride));
+    if (batch > 1) {
+        int32_t count = batch;
+        LT_CHECK(lt.layout_set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
+        LT_CHECK(lt.layout_set(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &distance, sizeof distance));
+    }
+    return made;
+}
+
+static void choose_algorithm(struct shape *s)
+{
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t result;
+    size_t most = WORKSPACE_BYTES;
+    uint32_t alignment = (uint32_t)s->key.alignment;
+    int found = 0;
+    static const cublasLtMatmulPreferenceAttributes_t pointers[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    LT_CHECK(lt.preference_create(&preference));
+    LT_CHECK(lt.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most));
+    for (int i = 0; i < 4; i++)
+        LT_CHECK(lt.preference_set(preference, pointers[i], &alignment, sizeof alignment));
+    LT_CHECK(lt.heuristic(state.handle, s->desc, s->b, s->a, s->c, s->c, preference, 1, &result, &found));
+    lt.preference_destroy(preference);
+    if (found == 0)
+        LT_CHECK(CUBLAS_STATUS_NOT_SUPPORTED);
+    s->algorithm = result.algo;
+    s->workspace_bytes = result.workspaceSize;
+}
+
+static void forget(struct shape *s)
+{
+    if (!s->used)
+        return;
+    lt.desc_destroy(s->desc);
+    lt.layout_destroy(s->a);
+    lt.layout_destroy(s->b);
+    lt.layout_destroy(s->c);
+    s->used = false;
+}
+
+/* a and b as column-major matrices: their transposes. */
+static const struct shape *shape_of(const struct gemm *g, const struct key *key)
+{
+    struct shape *s = &state.shape[hash_of(key) % SHAPES];
+    if (s->used && memcmp(&s->key, key, sizeof *key) == 0)
+        return s;
+    forget(s);
+    s->used = true;
+    s->key = *key;
+    cublasOperation_t first = g->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, /* cuBLAS's A is b */
+        second = g->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    LT_CHECK(lt.desc_create(&s->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    LT_CHECK(lt.desc_set(s->desc, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
+    LT_CHECK(lt.desc_set(s->desc, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+    s->a = layout(CUDA_R_16BF, g->transpose_a ? g->m : g->k, g->transpose_a ? g->k : g->m, g->stride_a, key->batch,
+                  key->batch_a);
+    s->b = layout(CUDA_R_16BF, g->transpose_b ? g->k : g->n, g->transpose_b ? g->n : g->k, g->stride_b, key->batch,
+                  key->batch_b);
+    s->c = layout(type_of(g->c_type), g->n, g->m, g->stride_c, key->batch, key->batch_c);
+    choose_algorithm(s);
+    return s;
+}
+
+/* place: 0 = the queue itself, else 1 + stream. */
+static void multiply(const struct gemm *g, int batch, const int64_t *distance, int place)
+{
+    const float one = 1, zero = 0;
+    struct key key = key_of(g, batch, distance);
+    const struct shape *s = shape_of(g, &key);
+    if (!state.workspace[place]) {
+        CUDA_CHECK(cudaMalloc(&state.workspace[place], WORKSPACE_BYTES));
+        state.bytes += WORKSPACE_BYTES;
+    }
+    LT_CHECK(lt.matmul(state.handle, s->desc, &one, g->b, s->b, g->a, s->a, g->accumulate ? &one : &zero, g->c, s->c,
+                       g->c, s->c, &s->algorithm, state.workspace[place], WORKSPACE_BYTES,
+                       place == 0 ? state.queue : state.stream[place - 1]));
+}
+
+/* --- several products ----------------------------------------------------------------------- */
+
+static bool is_empty(const struct gemm *g)
+{
+    return g->m == 0 || g->n == 0 || g->k == 0; /* k = 0 comes with accumulate: an expert without rows */
+}
+
+static int64_t distance_of(const void *from, const void *to, enum element type)
+{
+    return ((const char *)to - (const char *)from) / (int64_t)element_bytes(type);
+}
+
+static bool is_same_shape(const struct gemm *a, const struct gemm *b)
+{
+    return a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b && a->accumulate == b->accumulate &&
+           a->m == b->m && a->n == b->n && a->k == b->k && a->stride_a == b->stride_a && a->stride_b == b->stride_b &&
+           a->stride_c == b->stride_c && a->c_type == b->c_type;
+}
+
+/* All of one shape, each as far from the one before. */
+static bool is_batch(int n, const struct gemm *g, int64_t ret_distance[3])
+{
+    if (n < 2 || is_empty(&g[0]))
+        return false;
+    for (int i = 1; i < n; i++) {
+        int64_t distance[3] = {distance_of(g[i - 1].a, g[i].a, ELEMENT_BF16),
+                               distance_of(g[i - 1].b, g[i].b, ELEMENT_BF16),
+                               distance_of(g[i - 1].c, g[i].c, g[i].c_type)};
+        if (!is_same_shape(&g[0], &g[i]) || (i > 1 && memcmp(distance, ret_distance, sizeof distance) != 0))
+            return false;
+        memcpy(ret_distance, distance, sizeof distance);
+    }
+    return true;
+}
+
+static void multiply_beside(int n, const struct gemm *g)
+{
+    CUDA_CHECK(cudaEventRecord(state.before, state.queue));
+    for (int i = 0; i < STREAMS; i++)
+        CUDA_CHECK(cudaStreamWaitEvent(state.stream[i], state.before, 0));
+    for (int i = 0; i < n; i++)
+        if (!is_empty(&g[i]))
+            multiply(&g[i], 1, NULL, 1 + i % STREAMS);
+    for (int i = 0; i < STREAMS; i++) {
+        CUDA_CHECK(cudaEventRecord(state.after[i], state.stream[i]));
+        CUDA_CHECK(cudaStreamWaitEvent(state.queue, state.after[i], 0));
+    }
+}
+
+void cuda_gemm(void *queue, int n, const struct gemm *gemm)
+{
+    int64_t distance[3];
+    if (queue != state.queue)
+        cuda_kernels_fail("cuda_gemm", "not the queue that it was started with");
+    if (is_batch(n, gemm, distance))
+        multiply(gemm, n, distance, 0);
+    else if (n > 1)
+        multiply_beside(n, gemm);
+    else if (n == 1 && !is_empty(gemm))
+        multiply(gemm, 1, NULL, 0);
+}
+
+/* --- life --------------------------------------------------------------------------------------- */
+
+int cuda_gemm_start(void *queue, const char **ret_why)
+{
+    if (load(ret_why) < 0)
+        return -1;
+    cublasStatus_t status = lt.create(&state.handle);
+    *ret_why = lt.status_name(status);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return -1;
+    state.queue = queue;
+    CUDA_CHECK(cudaEventCreateWithFlags(&state.before, cudaEventDisableTiming));
+    for (int i = 0; i < STREAMS; i++) {
+        CUDA_CHECK(cudaStreamCreateWithFlags(&state.stream[i], cudaStreamNonBlocking));
+        CUDA_CHECK(cudaEventCreateWithFlags(&state.after[i], cudaEventDisableTiming));
+    }
+    return 0;
+}
+
+void cuda_gemm_stop(void)
+{
+    if (!state.handle)
+        return;
+    for (int i = 0; i < SHAPES; i++)
+        forget(&state.shape[i]);
+    for (int i = 0; i < STREAMS; i++) {
+        cudaStreamDestroy(state.stream[i]);
+        cudaEventDestroy(state.after[i]);
+    }
+    for (int i = 0; i < 1 + STREAMS; i++)
+        cudaFree(state.workspace[i]);
+    cudaEventDestroy(state.before);
+    lt.destroy(state.handle);
+    memset(&state, 0, sizeof state);
+}
+
+size_t cuda_gemm_bytes(void)
+{
+    return state.bytes;
+}
