@@ -9,12 +9,19 @@
 
 VECTOR_INLINE float sigmoid(float x)
 {
-    return 1 / (1 + vector_exp(-x));
+    return x < -87.3f ? 0 : 1 / (1 + vector_exp(-x)); /* vector_exp stops short of infinity */
+}
+
+/* Where the gate is 0 or 1 for good, and the cube of x finite. */
+VECTOR_INLINE float near_zero(float x)
+{
+    return x < -30.0f ? -30.0f : x > 30.0f ? 30.0f : x;
 }
 
 /* tanh(u) = 2 sigmoid(2u) - 1, so 0.5 (1 + tanh(u)) = sigmoid(2u). */
-VECTOR_INLINE float gelu_gate(float x)
+VECTOR_INLINE float gelu_gate(float far)
 {
+    float x = near_zero(far);
     return sigmoid(1.5957691216f * (x + 0.044715f * x * x * x));
 }
 
@@ -27,9 +34,9 @@ VECTOR_INLINE float value_of(enum activation kind, float x)
 VECTOR_INLINE float slope_of(enum activation kind, float x, float *ret_value)
 {
     float s = kind == ACTIVATION_SILU ? sigmoid(x) : gelu_gate(x);
-    float inner = kind == ACTIVATION_SILU ? 1.0f : 1.5957691216f * (1 + 0.134145f * x * x);
+    float near = near_zero(x), inner = kind == ACTIVATION_SILU ? 1.0f : 1.5957691216f * (1 + 0.134145f * near * near);
     *ret_value = x * s;
-    return s + x * s * (1 - s) * inner;
+    return s + (kind == ACTIVATION_SILU ? x : near) * s * (1 - s) * inner;
 }
 
 VECTOR_INLINE void forward_row(enum activation kind, bool gated, int n, const float *x, float *y)
@@ -123,9 +130,9 @@ VECTOR_VERSIONS static float max_of(int n, const float *x)
     int i = 0;
     for (; i + VECTOR_LANES <= n; i += VECTOR_LANES)
         for (int l = 0; l < VECTOR_LANES; l++)
-            lanes[l] = lanes[l] > x[i + l] ? lanes[l] : x[i + l];
+            lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l]; /* NaN is passed over */
     for (; i < n; i++)
-        max = max > x[i] ? max : x[i];
+        max = x[i] > max ? x[i] : max;
     for (int l = 0; l < VECTOR_LANES; l++)
         max = max > lanes[l] ? max : lanes[l];
     return max;
