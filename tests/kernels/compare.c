@@ -309,8 +309,8 @@ static double excess(const struct buffer *b, double got, double expected, double
 static void compare(int buffer, const struct buffer *b, unsigned char *const memory[SIDES], double longest_sum,
                     double roundings)
 {
-    double largest = 0, worst = 0, unit = halves(TESTED, b->kind) ? 0x1.02p-9 : 0;
-    double single = b->kind == DOUBLES ? 0x1p-52 : 0x1p-24, element = is_bf16() ? 0x1p-9 : 0;
+    double largest = 0, worst = 0, unit = halves(TESTED, b->kind) ? 0x1.02p-8 : 0;
+    double single = b->kind == DOUBLES ? 0x1p-52 : 0x1p-24, element = is_bf16() ? 0x1p-8 : 0;
     int64_t where = -1;
     for (int64_t i = 0; i < b->n; i++) {
         double expected = fabs(item(REFERENCE, b, memory[REFERENCE], i));

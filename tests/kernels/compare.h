@@ -12,8 +12,8 @@
  * twice: its results must be the same bits. Around every buffer is a guard band, and what a function should write is NaN
  * before. "n" of a buffer counts items without the bands.
  *
- * Tolerance of an item: u |expected| + (16 v sqrt(sum) + roundings u) largest, with u half a unit in the last place of
- * the buffer's elements (2^-9 of bf16, 0 of fp32: below), v = 2^-24, sum the longest sum behind the item, largest the
+ * Tolerance of an item: u |expected| + (16 v sqrt(sum) + roundings u) largest, with u the rounding of the buffer's
+ * elements (2^-8 of bf16; that of fp32 is in the rest), v = 2^-24, sum the longest sum behind the item, largest the
  * largest expected magnitude of the buffer, roundings how many intermediate results of that size are rounded to
  * elements. 16 is for single-precision sums in another order, and an exponential within 2 units. */
 #ifndef TESTS_KERNELS_COMPARE_H
