@@ -47,7 +47,7 @@ only 'cjson/cJSON\.h' 'cost/base/json\.c'
 only 'sqlite3\.h' 'cost/profile.*\.c|tests/.*'
 only 'mpi\.h' 'exec/(world|comm_mpi)\.c'
 only 'nccl\.h' 'exec/comm_nccl\.c'
-only 'cuda[a-z_]*\.h' 'exec/device_cuda\.c|kernels/cuda/.*|tests/cuda/.*'
+only 'cuda[a-z_]*\.h' 'exec/device_cuda\.c|kernels/cuda/.*|tests/cuda/.*|tests/kernels/place_cuda\.c'
 
 # One name, one file; main.c and the ref/cpu/cuda versions of a kernel are the exceptions.
 sources cost sim kernels exec hwprofiles | grep -vE '(^|/)main\.c$|^kernels/(ref|cpu|cuda)/' | sed 's|.*/||' | LC_ALL=C sort | uniq -d |
