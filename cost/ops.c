@@ -42,7 +42,7 @@ void builder_init(struct builder *ret, const struct ops_context *context, struct
     ret->tokens_rank = plan->sequence_parallel ? ret->tokens / plan->tp : ret->tokens;
     ret->bytes = precision_activation_bytes(plan->precision);
     ret->input_bytes = precision_is_fp8(plan->precision) ? 1 : ret->bytes;
-    ret->repeats_cheap = plan->attention == ATTENTION_FLASH && !context->stack->sharded_per_layer;
+    ret->repeats_cheap = plan->attention <= ATTENTION_FLASH1 && !context->stack->sharded_per_layer;
     ret->rate = precision_rate(plan->precision);
     ret->async_tp = !context->stack->sharded_per_layer;
     ret->graphed = plan->cuda_graph != CUDA_GRAPH_NONE;
@@ -74,13 +74,24 @@ void builder_cast(struct builder *b, double input, double gradient)
     builder_op(b, "fp8 cast", OP_POINTWISE, PHASE_B, kernel_pointwise_s(b->accelerator, bytes * gradient), 0, bytes * gradient, 1);
 }
 
+/* Tensor-core kernels move rows in pieces of 16 bytes; a matrix whose rows are not whole pieces takes slower ones (NVIDIA
+ * Matrix Multiplication Background, "Tensor Core Requirements"). The time of one whose rows end on 2, 4, 8 bytes, by the
+ * heads of vTrain's A100 runs, vocabulary 50257, 6282, 12564, 25128 on a rank: 79, 136, 152, 267 TFLOP/s. */
+static double unaligned(enum rate rate, double n, double k)
+{
+    uint64_t ends = (uint64_t)n | (uint64_t)k;
+    if (rate != RATE_16BIT || ends % 8 == 0)
+        return 1;
+    return ends % 2 ? 3.4 : ends % 4 ? 2.0 : 1.75;
+}
+
 struct linear_times builder_linear(struct builder *b, const char *name, enum rate rate, double m, double n, double k)
 {
     struct linear_times t = {{0}};
     if (m <= 0 || n <= 0 || k <= 0)
         return t;
     const struct accelerator *a = b->accelerator;
-    double flop = 2 * m * n * k, speed = b->context->stack->gemm_speed;
+    double flop = 2 * m * n * k, speed = b->context->stack->gemm_speed / unaligned(rate, n, k);
     double wgrad = a->gemm[rate].wgrad > 0 ? a->gemm[rate].wgrad : a->gemm[RATE_16BIT].wgrad;
     if (rate != RATE_16BIT && b->context->plan->precision == PRECISION_FP8_BLOCK)
         wgrad = fmax(wgrad, FP8_BLOCK_WGRAD);
@@ -120,6 +131,13 @@ static double tp_collective(const struct builder *b, enum collective_op op, doub
     return collective_s(b->context->cluster, &b->context->tp, op, bytes) / b->context->stack->collective_speed;
 }
 
+/* Inputs and gradients of 8-bit linears are cast before they are gathered (TransformerEngine's modules, torchao's
+ * Float8ColwiseParallel); bytes: in 16 bit. */
+static double tp_gather(const struct builder *b, double bytes)
+{
+    return tp_collective(b, COLLECTIVE_ALL_GATHER, bytes * b->input_bytes / b->bytes);
+}
+
 static double beside(const struct builder *b, double collective, double cover)
 {
     return beside_cover(collective, cover, b->context->stack->overlap_slowdown);
@@ -141,7 +159,7 @@ void builder_tp_enter(struct builder *b, double width, struct linear_times colum
     struct layer_price *p = b->price;
     double forward = 0, backward;
     if (plan->sequence_parallel) {
-        double gather = tp_collective(b, COLLECTIVE_ALL_GATHER, bytes), scatter = tp_collective(b, COLLECTIVE_REDUCE_SCATTER, bytes);
+        double gather = tp_gather(b, bytes), scatter = tp_collective(b, COLLECTIVE_REDUCE_SCATTER, bytes);
         forward = plan->overlap.tp ? pipelined(b, gather, column.s[PHASE_F]) : gather;
         backward = b->async_tp || plan->overlap.tp ? beside(b, gather, column.s[PHASE_B]) + beside(b, scatter, column.s[PHASE_W]) : gather + scatter;
     } else {
@@ -165,7 +183,7 @@ void builder_tp_leave(struct builder *b, double width, struct linear_times row)
     double forward, backward = 0;
     if (plan->sequence_parallel) {
         forward = tp_collective(b, COLLECTIVE_REDUCE_SCATTER, bytes);
-        backward = tp_collective(b, COLLECTIVE_ALL_GATHER, bytes);
+        backward = tp_gather(b, bytes);
         if (plan->overlap.tp) {
             forward = pipelined(b, forward, row.s[PHASE_F]);
             backward = pipelined(b, backward, row.s[PHASE_B]);
@@ -188,17 +206,23 @@ void builder_ep(struct builder *b, const char *name, enum phase phase, double se
     log_comm(b, name, OP_EP, phase, seconds, bytes);
 }
 
-/* The time by which the host is slower than phases first..last together, shared out by their launches. */
+/* The time by which the host makes phases first..last together longer, shared out by their launches. Alone, a device waits
+ * only for a host that is slower over all; ranks that meet in collectives wait each time for the one that is late, so that
+ * both add up where they are alike. Exponents of the mean: vTrain's A100 runs at tp 1, and at tp 2 to 8. */
 static void raise_to_floor(struct builder *b, enum phase first, enum phase last)
 {
     struct layer_price *p = b->price;
-    double busy = 0, launches = 0;
+    double busy = 0, launches = 0, waits = 0;
     for (int i = (int)first; i <= (int)last; i++) {
         busy += p->compute_s[i] + p->tp_s[i] + p->cp_s[i] + p->ep_s[i];
+        waits += p->tp_s[i];
         launches += b->launches[i];
     }
-    double idle = launches * b->context->stack->host_launch_s - busy;
-    for (int i = (int)first; i <= (int)last && idle > 0; i++) {
+    double host = launches * b->context->stack->host_launch_s, exponent = waits > 0 ? 2 : 4;
+    if (!(host > 0) || !(busy > 0))
+        return;
+    double idle = fmax(host, busy) * pow(1 + pow(fmin(host, busy) / fmax(host, busy), exponent), 1 / exponent) - busy;
+    for (int i = (int)first; i <= (int)last; i++) {
         p->compute_s[i] += idle * b->launches[i] / launches;
         log_comm(b, "host launch floor", OP_HOST, (enum phase)i, idle * b->launches[i] / launches, 0);
     }

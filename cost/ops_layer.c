@@ -78,21 +78,40 @@ static void context_parallel(struct builder *b, const struct widths *w, double f
     b->price->cp_s[PHASE_B] += (cp - 1) * (fmax(0, back - backward_s / cp) + slow * fmin(back, backward_s / cp));
 }
 
-/* softmax(q k^T) v without a fused kernel: two batched GEMMs and passes over the
- * s x s scores (scale+mask+softmax, dropout). */
+/* Passes over the scores, bytes and launches: the fused kernel reads below the diagonal and writes all; without it the
+ * scores are cast to fp32, scaled, masked, normalized and cast back, each a pass. Dropout's kernel is another. */
+struct score_passes {
+    double forward_bytes, backward_bytes, forward_launches, backward_launches;
+};
+
+static struct score_passes score_passes(const struct builder *b, const struct attention_shape *s)
+{
+    double rows = s->batch * s->heads * s->queries, scores = rows * s->keys, seen = rows * s->span;
+    /* Megatron-LM's kernel works on 4 (sequence, head) pairs at a time and refuses other numbers (FusedScaleMaskSoftmax) */
+    bool fused = b->context->plan->attention == ATTENTION_UNFUSED && fmod(s->batch * s->heads, 4) == 0;
+    struct score_passes p = {2 * seen + 2 * scores, 4 * seen + 2 * scores, 1, 1};
+    if (!fused)
+        p = (struct score_passes){33 * scores, 40 * scores, 5, 5};
+    if (b->context->plan->dropout)
+        p = (struct score_passes){p.forward_bytes + 5 * scores, p.backward_bytes + 5 * scores, p.forward_launches + 1, p.backward_launches + 1};
+    return p;
+}
+
+/* softmax(q k^T) v without a fused kernel: two batched GEMMs and passes over the s x s scores. */
 static void unfused_core(struct builder *b, const struct attention_shape *s)
 {
     const struct accelerator *a = b->accelerator;
     double scores = s->batch * s->heads * s->queries * s->keys, rows = s->batch * s->heads * s->queries;
     double flop = 2 * scores * (s->qk_dim + s->v_dim);
+    struct score_passes passes = score_passes(b, s);
     double gemms = kernel_gemm_s(a, RATE_16BIT, rows, s->keys, s->qk_dim) + kernel_gemm_s(a, RATE_16BIT, rows, s->v_dim, s->keys);
-    double forward = gemms + kernel_pointwise_s(a, 9 * scores), backward = 2 * gemms + kernel_pointwise_s(a, 11 * scores);
+    double forward = gemms + kernel_pointwise_s(a, passes.forward_bytes), backward = 2 * gemms + kernel_pointwise_s(a, passes.backward_bytes);
     forward /= b->context->stack->attention_speed;
     backward /= b->context->stack->attention_speed;
-    builder_op(b, "attention core", OP_ATTENTION, PHASE_F, forward, flop, 0, 4);
-    builder_op(b, "attention core", OP_ATTENTION, PHASE_B, backward, 2 * flop, 0, 7);
+    builder_op(b, "attention core", OP_ATTENTION, PHASE_F, forward, flop, 0, 2 + passes.forward_launches);
+    builder_op(b, "attention core", OP_ATTENTION, PHASE_B, backward, 2 * flop, 0, 4 + passes.backward_launches);
     /* softmax's output; with dropout its mask and its output too (Korthikanti et al. 2022: 5 bytes) */
-    double kept = (b->context->stack->score_kept_bytes + (b->context->plan->dropout ? 3 : 0)) * scores;
+    double kept = ((b->context->plan->attention == ATTENTION_EAGER ? b->context->stack->score_kept_bytes : 2) + (b->context->plan->dropout ? 3 : 0)) * scores;
     bool repeats = !b->context->plan->recompute_modules || builder_repeats(b, MODULE_CORE_ATTN);
     builder_keep(b, kept, repeats ? 0 : kept);
     b->price->selective_s += repeats ? forward : 0;
@@ -113,18 +132,28 @@ static double core_seconds(const struct builder *b, const struct attention_shape
     return plan->cp * kernel_attention_s(b->accelerator, &block) + (plan->cp - 1) * merge;
 }
 
+/* FlashAttention's first version / its second: "around 2x" forward and backward on A100 (Dao 2023, arXiv:2307.08691, figures 4 to 6). */
+#define FLASH1_SPEED 0.5
+
+static double flash_speed(const struct builder *b)
+{
+    const struct stack *stack = b->context->stack;
+    bool first = b->context->plan->attention == ATTENTION_FLASH1;
+    return stack->attention_speed * (stack->flash2 || first ? b->accelerator->flash2_speed : 1) * (first ? FLASH1_SPEED : 1);
+}
+
 static void attention_core(struct builder *b, const struct widths *w, int kind)
 {
     struct attention_shape s = core_shape(b, w, kind);
     const struct model *m = b->context->model;
     const struct plan *plan = b->context->plan;
     double lse = b->tokens * w->heads * 4, t = b->tokens * b->bytes;
-    if (plan->attention == ATTENTION_UNFUSED) {
+    if (plan->attention >= ATTENTION_UNFUSED) {
         unfused_core(b, &s);
         builder_keep(b, t * w->out, t * w->out);
         return;
     }
-    double forward = core_seconds(b, &s) / b->context->stack->attention_speed;
+    double forward = core_seconds(b, &s) / flash_speed(b);
     double backward = forward * kernel_attention_backward(b->accelerator, &s);
     double flop = 2 * s.batch * s.heads * s.queries * s.span * (s.qk_dim + s.v_dim);
     builder_op(b, "attention core", OP_ATTENTION, PHASE_F, forward, flop, 0, 1);

@@ -24,7 +24,7 @@ const char *const schedule_titles[] = {
 const char *const recompute_names[] = {"none", "selective", "full", NULL};
 const char *const context_parallel_names[] = {"ring", "ulysses", NULL};
 const char *const optimizer_names[] = {"adamw", "sgd", NULL};
-const char *const attention_names[] = {"flash", "unfused", NULL};
+const char *const attention_names[] = {"flash", "flash1", "unfused", "eager", NULL};
 const char *const moe_dispatcher_names[] = {"flex", "alltoall", NULL};
 const char *const cuda_graph_names[] = {"none", "partial", "full", NULL};
 const char *const vocab_parallel_names[] = {"edges", "pipeline", "pipeline-2", "interlaced", NULL};
@@ -121,6 +121,8 @@ int64_t plan_padded_vocab(const struct plan *plan, const struct model *model)
 {
     if (!plan_stack_pads_vocab(plan))
         return model->vocab;
+    if (plan_stack_is(plan, "vtrain"))
+        return model->vocab / plan->tp * plan->tp;
     int64_t unit = plan_mul(128, plan->tp);
     int64_t rows = model->vocab / unit + (model->vocab % unit != 0);
     return plan_mul(rows, unit);

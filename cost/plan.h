@@ -31,7 +31,9 @@ extern const char *const schedule_titles[]; /* the words of a table: "1F1B-I" */
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
 enum context_parallel { CP_RING, CP_ULYSSES };
 enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZERS };
-enum attention_kernel { ATTENTION_FLASH, ATTENTION_UNFUSED };
+/* flash: the stack's fused kernel; flash1: FlashAttention of 2022; unfused: batched GEMMs around one kernel of scale, mask and
+ * softmax (Megatron-LM); eager: the softmax op by op, in fp32. */
+enum attention_kernel { ATTENTION_FLASH, ATTENTION_FLASH1, ATTENTION_UNFUSED, ATTENTION_EAGER };
 /* Expert dispatch: flex sends one copy of a token per rank and, across nodes, per node (DeepEP, HybridEP); all-to-all one per expert. */
 enum moe_dispatcher { DISPATCHER_FLEX, DISPATCHER_ALL_TO_ALL };
 /* Kernels recorded once and replayed without the host: partial = attention, norms and router of a layer (TransformerEngine's
@@ -55,7 +57,7 @@ enum axis { AXIS_TP, AXIS_CP, AXIS_EP, AXIS_DP, AXIS_PP, AXES };
 extern const char *const recompute_names[];        /* "none", "selective", "full", NULL */
 extern const char *const context_parallel_names[]; /* "ring", "ulysses", NULL */
 extern const char *const optimizer_names[];        /* "adamw", "sgd", NULL */
-extern const char *const attention_names[];        /* "flash", "unfused", NULL */
+extern const char *const attention_names[];        /* "flash", "flash1", "unfused", "eager", NULL */
 extern const char *const moe_dispatcher_names[];   /* "flex", "alltoall", NULL */
 extern const char *const cuda_graph_names[];       /* "none", "partial", "full", NULL */
 extern const char *const vocab_parallel_names[];   /* "edges", "pipeline", "pipeline-2", "interlaced", NULL */

@@ -123,6 +123,7 @@ struct accelerator {
     int n_attention;
     struct attention_form attention[8];
     double attention_mla_backward;
+    double flash2_speed;           /* FlashAttention-2 / the fastest fused attention, which the forms were fitted to */
     struct expert_form expert[RATES];
     double fp8_cast;               /* extra time of fp8 linears for casts and transposes, as bytes factor; 0 = included in gemm form */
     double calibrated_runs;        /* published runs that the numbers of this accelerator were fitted to; 0 = none */
@@ -166,8 +167,10 @@ struct stack {
     bool gathered_logits;        /* every tensor-parallel rank has all of the vocabulary's logits */
     bool keeps_gathered;         /* sequence parallelism: the gathered inputs of column-parallel linears are kept, not gathered again */
     bool wgrad_stand_in;         /* a 16-bit tensor of each weight shape stands for gradients that were added to fp32 ones in the GEMM */
+    bool whole_tensors;          /* ZeRO-1 gives whole tensors to their owners: one reduce and one broadcast each */
+    bool flash2;                 /* fused attention is FlashAttention-2, on every accelerator */
     bool eager_activation;       /* a gated activation keeps its first factor too */
-    double score_kept_bytes;     /* per attention score of an unfused softmax without dropout: its output in 16 bit 2, fp32 copies more */
+    double score_kept_bytes;     /* per attention score of an eager softmax without dropout: fp32 and 16-bit copies */
     double optimizer_temporary_bytes; /* per updated parameter, of an unfused optimizer: fp32 gradients, intermediate results */
     double norm_kept_bytes;      /* per element, of an unfused norm beside its 16-bit input and output */
     bool counted_buffers;        /* planexec: memory is the sum of the executor's own buffers (memory.h) */

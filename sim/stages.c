@@ -398,6 +398,17 @@ static double offloaded_s(const struct stages *s, double params)
     return params * (6 / cluster->accelerator.host_bytes_per_s + 28 * per_node / memory_bytes_per_s);
 }
 
+/* Optimizer states cut by whole tensors: each gradient goes to its owner and each weight comes back by an operation of its
+ * own, which passes every rank of the ring (InternEvo, HybridZeroOptimizer: reduce and broadcast). */
+static double owners_s(const struct stages *s, double layers)
+{
+    static const double tensors_per_layer = 7; /* four of attention and its norm, gate and up, down; norms */
+    const struct span *span = &s->places->dp;
+    if (!s->prices->stack->whole_tensors || s->plan->zero == 0 || span->nodes <= 1)
+        return 0;
+    return 2 * layers * tensors_per_layer * (double)span->ranks * s->question->cluster->group[span->node_group].fabric.ring_hop_s;
+}
+
 struct rank_step stages_rank_step(const struct stages *s, int rank, const struct stage_price *sum)
 {
     const struct plan *plan = s->plan;
@@ -421,7 +432,7 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
         double cover = plan->overlap.dp_grad ? sum->backward_s + sum->wgrad_s : 0;
         step.dp_exposed_s = earlier * beside_cover(reduce, cover, stack->overlap_slowdown);
         step.dp_exposed_s += once_per_step(reduce, plan->overlap.dp_grad, sum->backward_s + sum->wgrad_s, buckets, stack->overlap_slowdown) +
-                            once_per_step(gather, plan->overlap.dp_param, sum->forward_s, buckets, stack->overlap_slowdown);
+                            once_per_step(gather, plan->overlap.dp_param, sum->forward_s, buckets, stack->overlap_slowdown) + owners_s(s, sum->layers);
     } else { /* the first gather and the last scatter have nothing beside them */
         struct shard_times t = shard_times(s, dense / fmax(1, sum->layers), expert / fmax(1, sum->layers));
         step.dp_exposed_s = t.gather_s + t.scatter_s;

@@ -104,6 +104,8 @@ const char *run_stack_name(const struct run *run)
         return megatron_of(run->date);
     if (strcmp(name, "aleph-alpha-scaling") == 0 && !says(run->kernels, "RMS kernel"))
         return "aleph-alpha-eager";
+    if (strcmp(name, "megatron-deepspeed") == 0 && begins(run->group, "vTrain-single"))
+        return "vtrain";
     if (strcmp(name, "megatron-zb") == 0 && strcmp(run->date, "2024-06") >= 0)
         return "megatron-zb-flash";
     if (strcmp(name, "fsdp2") == 0 && says(run->kernels, "liger"))
@@ -264,9 +266,13 @@ static void set_attention(const struct run *run, struct run_plan *ret)
     bool unfused = says(run->kernels, "no flash") || strcmp(run->kernels, "torch") == 0 || strcmp(run->kernels, "fused") == 0;
     bool early = before_flash(run) && strcmp(stack_words(run)->ours, "megatron") == 0;
     bool fork = strcmp(run->stack, "megatron-zb") == 0 && strcmp(run->date, "2024-06") < 0; /* the fork of 2023 */
+    if (says(run->kernels, "attentionv1"))
+        ret->plan.attention = ATTENTION_FLASH1;
     if (flash)
         return;
-    if (unfused || early || fork)
+    if (strcmp(run->kernels, "torch") == 0)
+        ret->plan.attention = ATTENTION_EAGER;
+    else if (unfused || early || fork)
         ret->plan.attention = ATTENTION_UNFUSED;
     if (!unfused && ret->plan.attention == ATTENTION_UNFUSED)
         note(ret->assumed, "attention unfused");
@@ -276,7 +282,7 @@ static void set_attention(const struct run *run, struct run_plan *ret)
  * 34 bytes per element, and 5 per score without flash attention, as with dropout (Korthikanti et al. 2022, equation 2). */
 static void set_dropout(const struct run *run, struct run_plan *ret)
 {
-    ret->plan.dropout = strcmp(run->stack, "megatron-zb") == 0 || (before_flash(run) && strcmp(stack_words(run)->ours, "megatron") == 0);
+    ret->plan.dropout = strcmp(run->stack, "megatron-zb") == 0 || strcmp(run->stack, "megatron-deepspeed") == 0 || (before_flash(run) && strcmp(stack_words(run)->ours, "megatron") == 0);
 }
 
 /* Liger's kernels take head and loss together, in slices. */
@@ -322,6 +328,17 @@ static void set_sharding(const struct run *run, struct run_plan *ret)
         if (p->dp * p->cp > 1)
             note(ret->assumed, "zero %d", p->zero);
     }
+}
+
+/* InternEvo states in how many ranks the optimizer is cut: "zero1=8", "zero1 group 8"; less than all of them are copies. */
+static void set_copies(const struct run *run, struct run_plan *ret)
+{
+    const char *cut = strstr(run->notes, "zero1=");
+    cut = cut ? cut + strlen("zero1=") : strstr(run->notes, "zero1 group ");
+    int ranks = !cut ? 0 : atoi(strncmp(cut, "zero1 group ", strlen("zero1 group ")) == 0 ? cut + strlen("zero1 group ") : cut);
+    struct plan *p = &ret->plan;
+    if (p->zero == 1 && ranks > 1 && ranks < p->dp && p->dp % ranks == 0)
+        p->dp_shard = ranks;
 }
 
 /* ---- cluster ---- */
@@ -416,6 +433,7 @@ void run_plan_of(const struct run *run, const struct model *model, struct run_pl
     set_precision(run, ret);
     set_recompute(run, ret);
     set_sharding(run, ret);
+    set_copies(run, ret);
     set_schedule(run, ret);
     set_overlap(run, model, ret);
     set_experts(run, model, ret);

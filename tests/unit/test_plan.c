@@ -248,7 +248,7 @@ static void test_invalid_fields(void)
         {"{\"precision\":\"int8\"}", "allowed: fp32, bf16, fp16, fp8"},
         {"{\"optimizer\":\"adam\"}", "'optimizer'"},
         {"{\"grad_dtype\":\"fp8\"}", "allowed: fp32, bf16"},
-        {"{\"attention\":\"eager\"}", "allowed: flash, unfused"},
+        {"{\"attention\":\"sparse\"}", "allowed: flash, flash1, unfused, eager"},
         {"{\"layers_per_stage\":8}", "'layers_per_stage'"},
         {"{\"layers_per_stage\":[]}", "'layers_per_stage' has 0 entries"},
         {"{\"layers_per_stage\":[1,2,-3]}", "'layers_per_stage[2]'"},

@@ -124,7 +124,7 @@ static void parse_plan(const char *text, struct plan *ret)
     json_free(root);
 }
 
-/* The answer is no slower than a published plan, by the same prediction. */
+/* The answer is no slower than a published plan that the search may give: one that fits. */
 static void beats(const struct plan *published, enum precision precision, uint32_t schedules, const char *name)
 {
     struct search_options o;
@@ -143,7 +143,7 @@ static void beats(const struct plan *published, enum precision precision, uint32
         char text[2][256];
         printf("%s: published plan %.2f s (%.1f GiB), found %.2f s (%.1f GiB): %s\n", name, p.step_time_s, p.peak_bytes / 1073741824.0,
                r.plans[0].step_time_s, r.plans[0].peak_bytes / 1073741824.0, plan_format(&r.plans[0].plan, text[0], sizeof text[0]));
-        CHECK(r.plans[0].step_time_s <= p.step_time_s);
+        CHECK(r.plans[0].step_time_s <= p.step_time_s || !p.fits);
     }
     search_release(&r);
 }
