@@ -38,26 +38,28 @@ static double logit_bytes(const struct plan *plan, const struct stack *stack)
     return plan->cross_entropy == CROSS_ENTROPY_STACK ? 4 * stack->cross_entropy_copies : bytes[plan->cross_entropy];
 }
 
-/* States of `params` parameters whose copies are shared by `ways` ranks. */
-static void replicated_states(const struct plan *plan, const struct stack *stack, double params, double ways, double *bytes)
+/* States of `params` parameters, of which some are frozen, whose copies are shared by `ways` ranks. */
+static void replicated_states(const struct plan *plan, const struct stack *stack, double params, double frozen, double ways, double *bytes)
 {
     bytes[MEMORY_WEIGHTS] += params * memory_weight_bytes(plan) / (plan->zero >= 3 ? ways : 1);
+    params -= frozen;
     bytes[MEMORY_GRADIENTS] += params * memory_gradient_bytes(plan, stack) / (plan->zero >= 2 ? ways : 1);
     bytes[MEMORY_OPTIMIZER] += params * memory_optimizer_bytes(plan) * (1 - plan->optimizer_offload) / (plan->zero >= 1 ? ways : 1);
 }
 
 /* FSDP: fp32 shard, its gradient, two moments; zero 2 (no resharding after forward)
- * holds the gathered 16-bit weights through the step. */
-static void sharded_states(const struct plan *plan, double params, double ways, double *bytes)
+ * holds the gathered 16-bit weights through the step. Frozen weights are kept in 16 bit alone. */
+static void sharded_states(const struct plan *plan, double params, double frozen, double ways, double *bytes)
 {
-    double shard = params / (plan->zero >= 1 ? ways : 1);
+    double shard = (params - frozen) / (plan->zero >= 1 ? ways : 1);
+    bytes[MEMORY_WEIGHTS] += memory_weight_bytes(plan) * frozen / (plan->zero >= 1 ? ways : 1);
     bytes[MEMORY_WEIGHTS] += 4 * shard;
     bytes[MEMORY_GRADIENTS] += 4 * shard;
     bytes[MEMORY_OPTIMIZER] += (plan->optimizer == OPTIMIZER_ADAMW ? 2 * plan->moment_bytes : 4) * (1 - plan->optimizer_offload) * shard;
     if (plan->zero <= 2 && plan->precision != PRECISION_FP32)
         bytes[MEMORY_WEIGHTS] += 2 * params;
     if (plan->zero <= 2 && plan->pp > 1) /* a pipeline reduces gradients once, after its last micro-batch: whole until then */
-        bytes[MEMORY_GRADIENTS] += 4 * params;
+        bytes[MEMORY_GRADIENTS] += 4 * (params - frozen);
 }
 
 /* Whole gradients beside the most that a layer's backward needs. Those of experts come after it, when its own buffers,
@@ -77,19 +79,20 @@ double memory_rank(const struct plan *plan, const struct stack *stack, const str
     for (int i = 0; i < MEMORY_PARTS; i++)
         bytes[i] = 0;
     double dense = load->dense_params * load->copies, expert = load->expert_params * load->copies;
+    double frozen_dense = load->frozen_dense * load->copies, frozen_expert = load->frozen_expert * load->copies;
     if (stack->sharded_per_layer) {
-        sharded_states(plan, dense, load->dp_ways, bytes);
-        sharded_states(plan, expert, load->expert_dp_ways, bytes);
+        sharded_states(plan, dense, frozen_dense, load->dp_ways, bytes);
+        sharded_states(plan, expert, frozen_expert, load->expert_dp_ways, bytes);
     } else {
-        replicated_states(plan, stack, dense, load->dp_ways, bytes);
-        replicated_states(plan, stack, expert, load->expert_dp_ways, bytes);
+        replicated_states(plan, stack, dense, frozen_dense, load->dp_ways, bytes);
+        replicated_states(plan, stack, expert, frozen_expert, load->expert_dp_ways, bytes);
     }
     double largest = load->largest_layer_params * 4;
     if (stack->counted_buffers)
         bytes[MEMORY_TEMPORARY] += plan->zero < 2 ? 0 : (plan->zero >= 3 ? largest : 0) + counted_gradients(load, largest, dense + expert, plan->zero >= 3);
     else if (plan->zero >= 3) /* two gathered layers and one layer's gradients, and the gathered embedding or head */
-        bytes[MEMORY_TEMPORARY] += load->largest_layer_params * (2 * memory_weight_bytes(plan) + 4) + load->edge_params * memory_weight_bytes(plan);
-    if (stack->wgrad_stand_in)
+        bytes[MEMORY_TEMPORARY] += load->largest_layer_params * (2 * memory_weight_bytes(plan) + (plan->lora_rank > 0 ? 0 : 4)) + load->edge_params * memory_weight_bytes(plan);
+    if (stack->wgrad_stand_in && plan->lora_rank == 0)
         bytes[MEMORY_TEMPORARY] += load->shape_params * memory_weight_bytes(plan);
     bytes[MEMORY_ACTIVATIONS] = load->kept_bytes;
     /* Megatron-LM: the logits are gone when the last layer's backward needs its temporaries; where the training loop holds
@@ -97,6 +100,8 @@ double memory_rank(const struct plan *plan, const struct stack *stack, const str
     bool held = stack->gathered_logits || stack->sharded_per_layer || stack->counted_buffers;
     bytes[MEMORY_LOGITS] = load->logits * logit_bytes(plan, stack) * (stack->gathered_logits ? plan->tp : 1);
     bytes[MEMORY_TEMPORARY] += (held ? load->working_bytes : fmax(0, load->working_bytes - bytes[MEMORY_LOGITS])) + load->p2p_bytes + stack->workspace_bytes + accelerator->gemm_workspace_bytes;
+    dense -= frozen_dense;
+    expert -= frozen_expert;
     double updated = plan->zero >= 1 ? dense / load->dp_ways + expert / load->expert_dp_ways : dense + expert;
     bytes[MEMORY_TEMPORARY] += updated * (1 - plan->optimizer_offload) * stack->optimizer_temporary_bytes;
     bytes[MEMORY_COMMUNICATION] = load->communicators * stack->communicator_bytes;

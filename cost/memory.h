@@ -33,6 +33,7 @@ extern const char *const memory_part_names[]; /* "weights", ... NULL */
 /* What one pipeline rank holds. */
 struct rank_load {
     double dense_params, expert_params; /* on this rank before ZeRO */
+    double frozen_dense, frozen_expert; /* of them, without gradients and optimizer (low-rank adapters) */
     double largest_layer_params;        /* dense + expert of its largest layer */
     double shape_params;                /* of one layer's different weights: dense + one expert */
     double edge_params;                 /* embedding and head on this rank, in dense_params too */

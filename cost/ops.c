@@ -7,7 +7,9 @@
  * gradient collectives of the column-parallel side run beside wgrad.
  * Host floor: kernels and collectives are launched in order, so a phase takes at least
  * launches * host_launch_s of its stack; B and W, launched as one backward, share a
- * floor. CUDA graphs are launched once. */
+ * floor. CUDA graphs are launched once.
+ * Low-rank adapters (Hu et al. 2021, arXiv:2106.09685): beside each linear x -> A x -> B A x, added to its output; the
+ * frozen weights have no gradient of their own, only x's. */
 #include "cost/ops.h"
 
 #include <math.h>
@@ -41,7 +43,7 @@ void builder_init(struct builder *ret, const struct ops_context *context, struct
     ret->tokens = (double)plan->micro_batch * (double)plan->seq_len / plan->cp;
     ret->tokens_rank = plan->sequence_parallel ? ret->tokens / plan->tp : ret->tokens;
     ret->bytes = precision_activation_bytes(plan->precision);
-    ret->input_bytes = precision_is_fp8(plan->precision) ? 1 : ret->bytes;
+    ret->input_bytes = precision_is_fp8(plan->precision) && plan->lora_rank == 0 ? 1 : ret->bytes; /* adapters need it in 16 bit */
     ret->repeats_cheap = plan->attention <= ATTENTION_FLASH1 && !context->stack->sharded_per_layer;
     ret->rate = precision_rate(plan->precision);
     ret->async_tp = !context->stack->sharded_per_layer;
@@ -85,6 +87,36 @@ static double unaligned(enum rate rate, double n, double k)
     return ends % 2 ? 3.4 : ends % 4 ? 2.0 : 1.75;
 }
 
+static bool has_adapter(const struct plan *plan, enum lora_module module)
+{
+    return module != LORA_MODULES && plan->lora_rank > 0 && (!plan->lora_modules || plan->lora_modules >> module & 1);
+}
+
+void builder_adapts(struct builder *b, enum lora_module module)
+{
+    b->adapter_rank = has_adapter(b->context->plan, module) ? b->context->plan->lora_rank : 0;
+}
+
+bool builder_keeps_input(const struct builder *b, enum lora_module module)
+{
+    return b->context->plan->lora_rank == 0 || has_adapter(b->context->plan, module);
+}
+
+/* A and B of one adapter, and the passes that add its output and its input's gradient. */
+static void adapter(struct builder *b, double m, double n, double k)
+{
+    const struct accelerator *a = b->accelerator;
+    double r = b->adapter_rank, flop = 2 * m * r * (n + k), speed = b->context->stack->gemm_speed;
+    double forward = kernel_gemm_s(a, RATE_16BIT, m, r, k) + kernel_gemm_s(a, RATE_16BIT, m, n, r);
+    double backward = kernel_gemm_s(a, RATE_16BIT, m, r, n) + kernel_gemm_s(a, RATE_16BIT, m, k, r);
+    double wgrad = kernel_gemm_s(a, RATE_16BIT, n, r, m) + kernel_gemm_s(a, RATE_16BIT, r, k, m);
+    builder_op(b, "adapter", OP_GEMM, PHASE_F, forward / speed, flop, 0, 2);
+    builder_op(b, "adapter", OP_GEMM, PHASE_B, backward / speed, flop, 0, 2);
+    builder_op(b, "adapter", OP_GEMM, PHASE_W, wgrad / speed, flop, 0, 2);
+    builder_pointwise(b, "adapter sum", 3 * m * n * b->bytes, 3 * m * k * b->bytes, 1);
+    b->price->adapter_params += r * (n + k);
+}
+
 struct linear_times builder_linear(struct builder *b, const char *name, enum rate rate, double m, double n, double k)
 {
     struct linear_times t = {{0}};
@@ -97,9 +129,12 @@ struct linear_times builder_linear(struct builder *b, const char *name, enum rat
         wgrad = fmax(wgrad, FP8_BLOCK_WGRAD);
     t.s[PHASE_F] = kernel_gemm_s(a, rate, m, n, k) / speed;
     t.s[PHASE_B] = kernel_gemm_s(a, rate, m, k, n) / speed;
-    t.s[PHASE_W] = kernel_gemm_s(a, rate, n, k, m) * wgrad / speed;
+    t.s[PHASE_W] = b->context->plan->lora_rank > 0 ? 0 : kernel_gemm_s(a, rate, n, k, m) * wgrad / speed;
     for (int phase = 0; phase < PHASES; phase++)
-        builder_op(b, name, OP_GEMM, phase, t.s[phase], flop, 0, 1);
+        if (t.s[phase] > 0)
+            builder_op(b, name, OP_GEMM, phase, t.s[phase], flop, 0, 1);
+    if (b->adapter_rank > 0)
+        adapter(b, m, n, k);
     if (rate == RATE_FP8 || rate == RATE_FP4)
         builder_cast(b, m * k, m * n);
     return t;
@@ -294,6 +329,8 @@ void ops_price_layer(const struct ops_context *context, int kind, struct layer_p
         ops_norm(&b, "norm", hidden);
         if (context->stack->keeps_gathered)
             output = b.tokens * hidden * b.input_bytes;
+        if (!builder_keeps_input(&b, i == 0 && model->kinds[kind].mixer != MIXER_NONE ? LORA_LINEAR_QKV : LORA_LINEAR_FC1))
+            output = 0;
         double eager = b.tokens_rank * hidden * context->stack->norm_kept_bytes, mask = context->plan->dropout ? b.tokens_rank * hidden : 0;
         bool repeats = builder_repeats(&b, MODULE_LAYERNORM);
         builder_keep(&b, stored + output + eager + mask, repeats || context->stack->sharded_per_layer ? stored + mask : stored + output + eager + mask);
@@ -385,6 +422,7 @@ static void add_price(struct layer_price *sum, const struct layer_price *add)
     sum->kept_selective_bytes += add->kept_selective_bytes;
     sum->kept_full_bytes += add->kept_full_bytes;
     sum->offload_bytes += add->offload_bytes;
+    sum->adapter_params += add->adapter_params;
     sum->selective_s += add->selective_s;
     sum->flop += add->flop;
 }

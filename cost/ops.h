@@ -46,6 +46,7 @@ struct layer_price {
     double kept_bytes, kept_selective_bytes, kept_full_bytes;
     double offload_bytes; /* of them, what plan.offload_modules sends to the host (without selective recompute) */
     double working_bytes; /* most that one layer's backward needs at once beside what was kept */
+    double adapter_params; /* of low-rank adapters, this rank */
     double flop;          /* of kernels run in F (no recompute), this rank */
 };
 

@@ -19,6 +19,7 @@ struct builder {
     bool repeats_cheap;    /* selective recompute repeats norms, activations and latent up-projections (flash attention) */
     enum rate rate;        /* of linear layers */
     bool graphed;          /* what comes now is replayed by a CUDA graph: the host does not launch it */
+    double adapter_rank;   /* of the adapters that the linears from here on have; 0 = none */
     bool async_tp;         /* gradient collectives of column-parallel layers run beside dgrad and wgrad */
 };
 
@@ -33,6 +34,10 @@ void builder_finish(struct builder *builder);
 
 void builder_op(struct builder *builder, const char *name, enum op_class op_class, enum phase phase, double seconds, double flop, double bytes,
                 double launches);
+/* The linears from here on are of that module (LORA_MODULES: of none that may have adapters). */
+void builder_adapts(struct builder *builder, enum lora_module module);
+/* Whether backward needs the module's input: its weights train, or adapters beside them. */
+bool builder_keeps_input(const struct builder *builder, enum lora_module module);
 /* m tokens, k -> n; rate for F and B; W with the accelerator's wgrad factor. */
 struct linear_times builder_linear(struct builder *builder, const char *name, enum rate rate, double m, double n, double k);
 /* Casts to 8 or 4 bit of `input` and `gradient` elements. */

@@ -208,6 +208,7 @@ void ops_attention(struct builder *b, int kind)
     struct widths w = local_widths(b);
     struct linear_times column;
     double enter = hidden;
+    builder_adapts(b, LORA_LINEAR_QKV);
     if (m->mla) {
         double before = b->device_s[PHASE_F];
         column = latent_projections(b, &w);
@@ -230,6 +231,7 @@ void ops_attention(struct builder *b, int kind)
     builder_offload(b, OFFLOAD_CORE_ATTN, t * (w.q + w.k + w.v));
     builder_offload(b, OFFLOAD_ATTN_PROJ, t * w.out);
     attention_core(b, &w, kind);
+    builder_adapts(b, LORA_LINEAR_PROJ);
     struct linear_times row = builder_linear(b, "attention out", b->rate, b->tokens, hidden, w.out);
     builder_tp_leave(b, hidden, row);
     b->price->working_bytes = fmax(b->price->working_bytes, t * (2 * w.q + w.k + w.v + w.out));
@@ -250,15 +252,17 @@ void ops_mlp(struct builder *b, double ffn, enum recompute_module module)
     bool sharded = b->context->stack->sharded_per_layer;
     double hidden = (double)m->hidden, inner = ffn / b->context->plan->tp, t = b->tokens * b->bytes, gates = m->gated ? 2 : 1;
     double start = b->device_s[PHASE_F];
+    builder_adapts(b, LORA_LINEAR_FC1);
     struct linear_times column = builder_linear(b, m->gated ? "gate, up" : "up", b->rate, b->tokens, gates * inner, hidden);
     builder_tp_enter(b, hidden, column);
     double before = b->device_s[PHASE_F];
     builder_pointwise(b, "activation", (gates + 1) * inner * t, (2 * gates + 1) * inner * t, m->gated && b->context->stack->pointwise > 1.5 ? 2 : 1);
     bool whole = builder_repeats(b, module), cheap = b->repeats_cheap && !b->context->plan->recompute_modules;
     b->price->selective_s += whole ? b->device_s[PHASE_F] - start : cheap ? b->device_s[PHASE_F] - before : 0;
+    builder_adapts(b, LORA_LINEAR_FC2);
     struct linear_times row = builder_linear(b, "down", b->rate, b->tokens, hidden, inner);
     builder_tp_leave(b, hidden, row);
-    double output = inner * b->tokens * b->input_bytes, kept = gates * inner * t + output;
+    double output = builder_keeps_input(b, LORA_LINEAR_FC2) ? inner * b->tokens * b->input_bytes : 0, kept = gates * inner * t + output;
     if (m->gated && b->context->stack->eager_activation)
         kept += inner * t;
     double sharded_kept = gates * 0.5 * inner * t + b->tokens_rank * hidden * b->bytes;
@@ -282,7 +286,8 @@ static void experts(struct builder *b, const char *name, double local, double to
         builder_cast(b, local * tokens * in, local * tokens * out);
     builder_op(b, name, OP_EXPERTS, PHASE_F, forward, flop, 0, launches);
     builder_op(b, name, OP_EXPERTS, PHASE_B, forward, flop, 0, launches);
-    builder_op(b, name, OP_EXPERTS, PHASE_W, forward * wgrad, flop, 0, launches);
+    if (b->context->plan->lora_rank == 0)
+        builder_op(b, name, OP_EXPERTS, PHASE_W, forward * wgrad, flop, 0, launches);
 }
 
 /* Dispatch and combine, forward and again backward; dispatch in 8 bit for the fp8
@@ -323,6 +328,7 @@ void ops_moe(struct builder *b, int kind)
     double tokens = b->tokens / (plan->tp > 1 ? plan->tp : 1); /* routed tokens are split over tp (sequence parallel) */
     double pairs = tokens * topk, etp = plan->etp, local = (double)m->experts / plan->ep, inner = (double)k->ffn / etp;
     double width = (double)model_expert_width(m), row = width * b->bytes;
+    builder_adapts(b, LORA_MODULES);
     builder_linear(b, "router", RATE_16BIT, tokens, (double)m->experts, hidden);
     if (m->moe_latent > 0) {
         builder_linear(b, "latent in", b->rate, tokens, width, hidden);
@@ -355,8 +361,9 @@ void ops_moe(struct builder *b, int kind)
     }
     if (k->shared_ffn > 0)
         ops_mlp(b, (double)k->shared_ffn, MODULE_SHARED_EXPERTS);
-    double output = pairs * etp * inner * b->input_bytes;
-    double kept = pairs * etp * (gates * inner * b->bytes + width * b->input_bytes) + tokens * (double)m->experts * 4;
+    bool trains = plan->lora_rank == 0; /* experts have no adapters */
+    double output = trains ? pairs * etp * inner * b->input_bytes : 0;
+    double kept = pairs * etp * (gates * inner * b->bytes + (trains ? width * b->input_bytes : 0)) + tokens * (double)m->experts * 4;
     if (!m->gated) /* fused gated activations take the routing probability along; others keep their output before it too */
         output += pairs * etp * inner * b->bytes;
     double share = plan->tp > 1 && !plan->sequence_parallel ? tokens * row : 0; /* this rank's rows, cut out */

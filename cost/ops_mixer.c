@@ -37,15 +37,17 @@ void ops_mixer(struct builder *b, enum layer_mixer mixer)
 {
     struct scan s = scan_of(b, mixer);
     double hidden = (double)b->context->model->hidden, t = b->tokens * b->bytes, convolved = s.inner + s.keys;
+    builder_adapts(b, LORA_LINEAR_QKV);
     struct linear_times column = builder_linear(b, "mixer in", b->rate, b->tokens, s.input, hidden);
     builder_tp_enter(b, hidden, column);
     builder_pointwise(b, "convolution", 2 * convolved * t, 5 * convolved * t, 1);
     double scanned = scan_bytes(b, &s, mixer);
     builder_pointwise(b, "scan", scanned, 3.5 * scanned, mixer == MIXER_MAMBA2 ? 5 : 8);
     builder_pointwise(b, "gated norm", 3 * s.inner * t, 5 * s.inner * t, 1);
+    builder_adapts(b, LORA_LINEAR_PROJ);
     struct linear_times row = builder_linear(b, "mixer out", b->rate, b->tokens, hidden, s.inner);
     builder_tp_leave(b, hidden, row);
-    double kept = (s.input + s.inner) * t + s.inner * b->tokens * b->input_bytes;
+    double kept = (s.input + s.inner) * t + (builder_keeps_input(b, LORA_LINEAR_PROJ) ? s.inner * b->tokens * b->input_bytes : 0);
     builder_keep(b, kept, kept);
     b->price->working_bytes = s.input * t + convolved * t + 4 * s.states * b->tokens;
 }

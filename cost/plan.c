@@ -31,6 +31,7 @@ const char *const vocab_parallel_names[] = {"edges", "pipeline", "pipeline-2", "
 const char *const cross_entropy_names[] = {"stack", "unfused", "fused", "in-place", "chunked", NULL};
 const char *const recompute_module_names[] = {"core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts", NULL};
 const char *const offload_module_names[] = {"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act", NULL};
+const char *const lora_module_names[] = {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", NULL};
 const char *const axis_names[] = {"tp", "cp", "ep", "dp", "pp", NULL};
 
 _Static_assert(sizeof(schedule_names) / sizeof(schedule_names[0]) == SCHEDULES + 1, "one word per schedule");
@@ -38,6 +39,7 @@ _Static_assert(sizeof(schedule_titles) / sizeof(schedule_titles[0]) == SCHEDULES
 _Static_assert(sizeof(optimizer_names) / sizeof(optimizer_names[0]) == OPTIMIZERS + 1, "one word per optimizer");
 _Static_assert(sizeof(recompute_module_names) / sizeof(recompute_module_names[0]) == RECOMPUTE_MODULES + 1, "one word per module");
 _Static_assert(sizeof(offload_module_names) / sizeof(offload_module_names[0]) == OFFLOAD_MODULES + 1, "one word per module");
+_Static_assert(sizeof(lora_module_names) / sizeof(lora_module_names[0]) == LORA_MODULES + 1, "one word per module");
 _Static_assert(sizeof(axis_names) / sizeof(axis_names[0]) == AXES + 1, "one word per axis");
 
 void plan_defaults(struct plan *plan)
@@ -192,6 +194,8 @@ const char *plan_format(const struct plan *plan, char *buffer, size_t size)
         text_add(&text, " vocab-%s", vocab_parallel_names[plan->vocab_parallel]);
     if (plan->optimizer_offload > 0)
         text_add(&text, " offload-%.0f%%", 100 * plan->optimizer_offload);
+    if (plan->lora_rank > 0)
+        text_add(&text, " LoRA-%d", plan->lora_rank);
     if (plan->offload_layers > 0)
         text_add(&text, " offload-%d-layers", plan->offload_layers);
     for (int i = 0; i < OFFLOAD_MODULES; i++)
@@ -217,7 +221,7 @@ static int sort_key(const struct plan *p, int64_t ret_key[KEY_MAX])
         p->overlap.dp_grad, p->overlap.dp_param, p->overlap.tp, p->overlap.ep, p->overlap.p2p,
         p->rank_order[0], p->rank_order[1], p->rank_order[2], p->rank_order[3], p->rank_order[4],
         p->n_layers_per_stage, p->recompute_modules, p->cuda_graph, p->vocab_parallel, p->dp_shard,
-        p->cross_entropy, p->dropout, p->offload_layers, p->offload_modules,
+        p->cross_entropy, p->dropout, p->offload_layers, p->offload_modules, p->lora_rank, p->lora_modules,
     };
     /* clang-format on */
     _Static_assert(sizeof key <= KEY_MAX * sizeof key[0], "room for the key");

@@ -53,6 +53,8 @@ enum recompute_module { MODULE_CORE_ATTN, MODULE_LAYERNORM, MODULE_MLP, MODULE_M
 /* Inputs kept for backward that wait on the host (Megatron-core's --offload-modules): bits of plan.offload_modules. */
 enum offload_module { OFFLOAD_ATTN_NORM, OFFLOAD_QKV_LINEAR, OFFLOAD_CORE_ATTN, OFFLOAD_ATTN_PROJ, OFFLOAD_MLP_NORM, OFFLOAD_EXPERT_FC1,
                       OFFLOAD_MOE_ACT, OFFLOAD_MODULES };
+/* Linear layers with low-rank adapters (Megatron-core's names): bits of plan.lora_modules. */
+enum lora_module { LORA_LINEAR_QKV, LORA_LINEAR_PROJ, LORA_LINEAR_FC1, LORA_LINEAR_FC2, LORA_MODULES };
 enum axis { AXIS_TP, AXIS_CP, AXIS_EP, AXIS_DP, AXIS_PP, AXES };
 extern const char *const recompute_names[];        /* "none", "selective", "full", NULL */
 extern const char *const context_parallel_names[]; /* "ring", "ulysses", NULL */
@@ -64,6 +66,7 @@ extern const char *const vocab_parallel_names[];   /* "edges", "pipeline", "pipe
 extern const char *const cross_entropy_names[];    /* "stack", "unfused", "fused", "in-place", "chunked", NULL */
 extern const char *const recompute_module_names[]; /* "core_attn", "layernorm", ... NULL */
 extern const char *const offload_module_names[];   /* "attn_norm", "qkv_linear", ... NULL */
+extern const char *const lora_module_names[];      /* "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", NULL */
 extern const char *const axis_names[];             /* "tp", "cp", "ep", "dp", "pp", NULL */
 
 struct plan {
@@ -90,6 +93,8 @@ struct plan {
     bool dropout;               /* masks of hidden and attention dropout are kept (GPT-2 and GPT-3 recipes) */
     int dp_shard;               /* ranks that share one copy of what zero shards (HSDP); 0 = all of dp x cp */
     double optimizer_offload;   /* share of the optimizer's states and steps on the host, 0..1 */
+    int lora_rank;              /* low-rank adapters train and all else is frozen (LoRA); 0 = all weights train */
+    uint32_t lora_modules;      /* bits of enum lora_module; 0 = all of them */
     int offload_layers;         /* layers per pipeline chunk whose kept activations wait on the host until backward */
     uint32_t offload_modules;   /* bits of enum offload_module, in the other layers */
     double moment_bytes;        /* of each AdamW moment: 4, or 2 (precision-aware optimizers) */

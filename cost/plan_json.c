@@ -25,7 +25,7 @@ static const char *const fields[] = {
     "global_batch", "seq_len", "schedule", "schedule_group", "recompute", "recompute_layers", "precision", "optimizer",
     "grad_dtype", "attention", "moe_dispatcher", "layers_per_stage", "overlap", "rank_order", "stack",
     "recompute_modules", "cuda_graph", "vocab_parallel", "dp_shard", "optimizer_offload", "optimizer_state_dtype",
-    "cross_entropy", "dropout", "activation_offload_layers", "offload_modules", NULL,
+    "cross_entropy", "dropout", "activation_offload_layers", "offload_modules", "lora_rank", "lora_modules", NULL,
 };
 /* clang-format on */
 static const char *const overlap_fields[] = {"dp_grad", "dp_param", "tp", "ep", "p2p", NULL};
@@ -146,6 +146,10 @@ static const struct {
     {"cpu_offload", "optimizer_offload"},
     {"optimizer_cpu_offload", "optimizer_offload"},
     {"optimizer_offload_fraction", "optimizer_offload"},
+    {"lora_r", "lora_rank"},
+    {"lora_dim", "lora_rank"},
+    {"peft", "lora_rank"},
+    {"target_modules", "lora_modules"},
     {"cpu_offloading_num_layers", "activation_offload_layers"},
     {"cpu_offloading", "activation_offload_layers"},
     {"fine_grained_activation_offloading", "offload_modules"},

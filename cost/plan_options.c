@@ -49,6 +49,8 @@ int plan_read_options(struct json_at at, struct plan *plan, struct err *err)
     int graph = (int)plan->cuda_graph, vocab = (int)plan->vocab_parallel, loss = (int)plan->cross_entropy, state = -1;
     int bad = read_modules(at, "recompute_modules", recompute_module_names, &plan->recompute_modules, err) < 0;
     bad |= read_modules(at, "offload_modules", offload_module_names, &plan->offload_modules, err) < 0;
+    bad |= read_modules(at, "lora_modules", lora_module_names, &plan->lora_modules, err) < 0;
+    bad |= json_read_int32(at, "lora_rank", 0, UINT16_MAX, &plan->lora_rank, err) < 0;
     bad |= json_read_int32(at, "activation_offload_layers", 0, UINT16_MAX, &plan->offload_layers, err) < 0;
     bad |= json_read_enum(at, "cuda_graph", cuda_graph_names, &graph, err) < 0;
     bad |= json_read_enum(at, "vocab_parallel", vocab_parallel_names, &vocab, err) < 0;
@@ -79,6 +81,8 @@ void plan_put_options(struct json *object, const struct plan *plan)
     json_put_bool(object, "dropout", plan->dropout);
     json_put_int(object, "dp_shard", plan->dp_shard);
     json_put_number(object, "optimizer_offload", plan->optimizer_offload);
+    json_put_int(object, "lora_rank", plan->lora_rank);
+    put_modules(object, "lora_modules", lora_module_names, plan->lora_modules);
     json_put_int(object, "activation_offload_layers", plan->offload_layers);
     put_modules(object, "offload_modules", offload_module_names, plan->offload_modules);
     const char *state = NULL;

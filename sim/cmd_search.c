@@ -19,7 +19,7 @@
 struct arguments {
     struct input_options in;
     const char *fix, *schedules, *stack, *out, *chart, *memory_chart;
-    int64_t gbs, seq, top, threads;
+    int64_t gbs, seq, top, threads, lora_rank;
     int precision, optimizer, objective, format;
     bool pareto, why, exhaustive;
 };
@@ -32,6 +32,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"cluster", OPT_STRING, &a->in.cluster, 0, 0, NULL, "FILE", "hw.json"},
         {"gbs", OPT_INT, &a->gbs, 1, 1e9, NULL, "N", "global batch, sequences per step (default: nearest to 4 M tokens)"},
         {"seq", OPT_INT, &a->seq, 1, 1e8, NULL, "N", "tokens per sequence (default: min(max_position_embeddings, 4096))"},
+        {"lora-rank", OPT_INT, &a->lora_rank, 0, UINT16_MAX, NULL, "R", "low-rank adapters alone are trained (LoRA; default: all weights are)"},
         {"precision", OPT_CHOICE, &a->precision, 0, 0, precision_names, "P", "number format of the linear layers (default bf16)"},
         {"optimizer", OPT_CHOICE, &a->optimizer, 0, 0, optimizer_names, "O", "default adamw"},
         {"objective", OPT_CHOICE, &a->objective, 0, 0, objective_names, "O", "what to rank by (default time; cost has the same order: all accelerators are paid for)"},
@@ -124,6 +125,7 @@ static int fill_options(const struct arguments *a, struct inputs *in, struct sea
     o->exhaustive = a->exhaustive;
     o->pareto = a->pareto;
     o->base.precision = a->precision;
+    o->base.lora_rank = (int)a->lora_rank;
     o->base.optimizer = a->optimizer;
     snprintf(o->base.stack, sizeof o->base.stack, "%s", a->stack ? a->stack : "megatron");
     if (a->fix && search_parse_fix(a->fix, &o->fix, err) < 0)

@@ -113,7 +113,8 @@ static void fill_rates(const struct question *q, struct prediction *p)
     struct model_flops flops;
     model_count_flops(q->model, plan->seq_len, &flops);
     p->tokens_per_s_per_gpu = tokens / p->step_time_s / world;
-    p->model_flop_per_s_per_gpu = p->tokens_per_s_per_gpu * flops.training;
+    double training = plan->lora_rank > 0 ? flops.training * 2 / 3 : flops.training; /* frozen weights have no gradient */
+    p->model_flop_per_s_per_gpu = p->tokens_per_s_per_gpu * training;
     const struct accelerator *a = &q->cluster->accelerator;
     double peak = a->peak_flop_per_s[precision_rate(plan->precision)];
     p->mfu = p->model_flop_per_s_per_gpu / (peak > 0 ? peak : a->peak_flop_per_s[RATE_16BIT]);

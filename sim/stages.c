@@ -32,7 +32,7 @@ bool layer_prices_same(const struct layer_prices *prices, const struct plan *pla
            k->etp == plan->etp && k->micro_batch == plan->micro_batch && k->seq_len == plan->seq_len && k->precision == plan->precision &&
            k->attention == plan->attention && k->context_parallel == plan->context_parallel && k->overlap.tp == plan->overlap.tp &&
            k->overlap.ep == plan->overlap.ep && k->cuda_graph == plan->cuda_graph && k->recompute_modules == plan->recompute_modules &&
-           k->offload_modules == plan->offload_modules && k->dropout == plan->dropout && k->moe_dispatcher == plan->moe_dispatcher && memcmp(k->rank_order, plan->rank_order, sizeof plan->rank_order) == 0 &&
+           k->offload_modules == plan->offload_modules && k->lora_rank == plan->lora_rank && k->lora_modules == plan->lora_modules && k->dropout == plan->dropout && k->moe_dispatcher == plan->moe_dispatcher && memcmp(k->rank_order, plan->rank_order, sizeof plan->rank_order) == 0 &&
            (plan->rank_order[AXES - 1] == AXIS_PP || k->pp == plan->pp) && strcmp(k->stack, plan->stack) == 0;
 }
 
@@ -81,14 +81,15 @@ static double group_collective(const struct stages *s, enum collective_op op, do
     return t / s->prices->stack->collective_speed;
 }
 
-static struct shard_times shard_times(const struct stages *s, double dense, double expert)
+/* trainable: of the dense parameters. */
+static struct shard_times shard_times(const struct stages *s, double dense, double expert, double trainable_dense, double trainable_expert)
 {
     struct shard_times t = {0};
     if (s->plan->zero < 3)
         return t;
     double weight = s->plan->precision == PRECISION_FP32 ? 4 : 2, gradient = memory_gradient_bytes(s->plan, s->prices->stack);
     t.gather_s = group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight, expert * weight);
-    t.scatter_s = group_collective(s, COLLECTIVE_REDUCE_SCATTER, dense * gradient, expert * gradient);
+    t.scatter_s = group_collective(s, COLLECTIVE_REDUCE_SCATTER, trainable_dense * gradient, trainable_expert * gradient);
     return t;
 }
 
@@ -120,7 +121,10 @@ static void add_layers(const struct stages *s, struct stage_price *stage, const 
     if (n <= 0)
         return;
     const struct plan *plan = s->plan;
-    struct shard_times shard = shard_times(s, dense, expert);
+    bool adapts = plan->lora_rank > 0;
+    double frozen_dense = adapts ? dense : 0, frozen_expert = adapts ? expert : 0;
+    dense += p->adapter_params;
+    struct shard_times shard = shard_times(s, dense, expert, dense - frozen_dense, expert - frozen_expert);
     double selective = plan->recompute == RECOMPUTE_SELECTIVE ? n : 0;
     double again = recomputed * p->full_s + selective * p->selective_s;
     double again_tp = recomputed * p->full_tp_s, again_cp = recomputed * p->full_cp_s, again_ep = recomputed * p->full_ep_s;
@@ -149,6 +153,8 @@ static void add_layers(const struct stages *s, struct stage_price *stage, const 
     stage->working_bytes = fmax(stage->working_bytes, working);
     stage->dense_params += n * dense;
     stage->expert_params += n * expert;
+    stage->frozen_dense += n * frozen_dense;
+    stage->frozen_expert += n * frozen_expert;
     stage->largest_layer_params = fmax(stage->largest_layer_params, dense + expert);
     double local = fmax(1, (double)s->question->model->experts / plan->ep);
     stage->shape_params = fmax(stage->shape_params, dense + expert / local);
@@ -357,6 +363,8 @@ static void add_stage(struct stage_price *sum, const struct stage_price *add)
     sum->kept_bytes += add->kept_bytes;
     sum->dense_params += add->dense_params;
     sum->expert_params += add->expert_params;
+    sum->frozen_dense += add->frozen_dense;
+    sum->frozen_expert += add->frozen_expert;
     sum->edge_params += add->edge_params;
     sum->largest_layer_params = fmax(sum->largest_layer_params, add->largest_layer_params);
     sum->shape_params = fmax(sum->shape_params, add->shape_params);
@@ -416,7 +424,7 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
     const struct accelerator *a = &s->question->cluster->accelerator;
     struct rank_step step = {0};
     double weight = memory_weight_bytes(plan), gradient = memory_gradient_bytes(plan, stack);
-    double dense = sum->dense_params, expert = sum->expert_params;
+    double dense = sum->dense_params - sum->frozen_dense, expert = sum->expert_params - sum->frozen_expert; /* that train */
     double buckets = sum->layers;
     (void)rank;
     if (plan->zero < 3) {
@@ -434,7 +442,8 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
         step.dp_exposed_s += once_per_step(reduce, plan->overlap.dp_grad, sum->backward_s + sum->wgrad_s, buckets, stack->overlap_slowdown) +
                             once_per_step(gather, plan->overlap.dp_param, sum->forward_s, buckets, stack->overlap_slowdown) + owners_s(s, sum->layers);
     } else { /* the first gather and the last scatter have nothing beside them */
-        struct shard_times t = shard_times(s, dense / fmax(1, sum->layers), expert / fmax(1, sum->layers));
+        double layers = fmax(1, sum->layers);
+        struct shard_times t = shard_times(s, sum->dense_params / layers, sum->expert_params / layers, dense / layers, expert / layers);
         step.dp_exposed_s = t.gather_s + t.scatter_s;
     }
     double shard = plan->zero >= 1 ? dense / s->dp_ways + expert / s->expert_dp_ways : dense + expert;
@@ -454,6 +463,7 @@ double stages_rank_memory(const struct stages *s, int rank, const struct stage_p
         kept_bytes += plan->vocab_parallel == VOCAB_PIPELINE ? 2 * plan->vp * sum->kept_bytes : plan->vocab_parallel == VOCAB_PIPELINE_2 ? plan->vp * sum->kept_bytes :
                       plan->vocab_parallel == VOCAB_INTERLACED ? 0.5 * kept_bytes : 0; /* each barrier once per chunk */
     struct rank_load load = {.dense_params = sum->dense_params, .expert_params = sum->expert_params,
+                             .frozen_dense = sum->frozen_dense, .frozen_expert = sum->frozen_expert,
                              .largest_layer_params = sum->largest_layer_params, .shape_params = sum->shape_params, .edge_params = sum->edge_params, .dp_ways = s->dp_ways,
                              .expert_dp_ways = s->expert_dp_ways, .kept_bytes = kept_bytes, .working_bytes = sum->working_bytes,
                              .p2p_bytes = plan->pp > 1 ? 2 * s->places->p2p_bytes : 0, .communicators = s->places->communicators, .copies = 1};

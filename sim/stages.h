@@ -27,6 +27,7 @@ struct stage_price {
     double kept_bytes, working_bytes;
     double b_bytes; /* of kept_bytes, freed by a B that is apart from W */
     double dense_params, expert_params, largest_layer_params, shape_params, edge_params; /* this rank's shard, before ZeRO */
+    double frozen_dense, frozen_expert; /* of these params, without gradients and optimizer (low-rank adapters) */
     int layers;
     bool same; /* as the stage before it */
 };

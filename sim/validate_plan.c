@@ -260,6 +260,18 @@ static void set_offload(const struct run *run, struct run_plan *ret)
         ret->plan.offload_layers = atoi(layers + strlen("activation offload "));
 }
 
+/* No run states its adapters: NeMo's performance recipes put them on the qkv projection alone, its PyTorch recipes on all. */
+static void set_adapters(const struct run *run, struct run_plan *ret)
+{
+    if (!says(run->task, "lora"))
+        return;
+    ret->plan.lora_rank = 16;
+    ret->plan.lora_modules = says(run->notes, "PyTorch FSDP2") ? 0 : 1U << LORA_LINEAR_QKV;
+    if (says(run->notes, "packed"))
+        note(ret->assumed, "packed documents attend to each other");
+    note(ret->assumed, "lora_rank %d on %s", ret->plan.lora_rank, ret->plan.lora_modules ? "linear_qkv" : "all linears");
+}
+
 static void set_attention(const struct run *run, struct run_plan *ret)
 {
     bool flash = says(run->kernels, "flash") && !says(run->kernels, "no flash");
@@ -426,8 +438,6 @@ void run_plan_of(const struct run *run, const struct model *model, struct run_pl
     plan_defaults(&ret->plan);
     if (run->result == RUN_ERROR)
         note(ret->reason, "the run ended with an error that is not about memory");
-    else if (says(run->task, "lora"))
-        note(ret->reason, "low-rank adapters are not predicted");
     if (*ret->reason || set_sizes(run, ret) < 0)
         return;
     set_precision(run, ret);
@@ -439,6 +449,7 @@ void run_plan_of(const struct run *run, const struct model *model, struct run_pl
     set_experts(run, model, ret);
     set_graphs(run, ret);
     set_offload(run, ret);
+    set_adapters(run, ret);
     set_attention(run, ret);
     set_dropout(run, ret);
     set_loss(run, ret);

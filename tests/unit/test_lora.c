@@ -1,0 +1,113 @@
+/* Low-rank adapters: what no longer trains costs no gradient, no optimizer, no weight-gradient products; what is left does. */
+#include "tests/unit/test.h"
+
+#include "cost/base/err.h"
+#include "cost/base/json.h"
+#include "cost/profile.h"
+#include "sim/inputs.h"
+#include "sim/search.h"
+
+static struct inputs in;
+
+static void load(const char *model)
+{
+    static const char hw[] = "{\"accelerator\": \"h100-sxm\", \"nodes\": 1}";
+    struct err err = {0};
+    struct json *root = NULL;
+    char path[TEST_PATH_MAX];
+    struct profile *profile = in.profile;
+    if (!profile && profile_open(NULL, &profile, &err) < 0) {
+        printf("%s\n", err.text);
+        exit(1);
+    }
+    memset(&in, 0, sizeof in);
+    in.profile = profile;
+    CHECK_INT(model_load(test_source_path(path, model), &in.model, &in.warnings, &err), 0);
+    CHECK_INT(json_parse(hw, strlen(hw), "hw.json", &root, &err), 0);
+    CHECK_INT(cluster_parse(root, "hw.json", profile, &in.cluster, &in.warnings, &err), 0);
+    json_free(root);
+    in.question = (struct question){.model = &in.model, .cluster = &in.cluster, .profile = profile, .stacks = in.stacks,
+                                    .memory_limit_bytes = in.cluster.accelerator.memory_bytes};
+    CHECK_INT(inputs_add_stack(&in, "megatron-2024", &err), 0);
+    CHECK_STR(err.text, "");
+}
+
+static struct plan eight_ways(int rank, uint32_t modules)
+{
+    struct plan plan;
+    plan_defaults(&plan);
+    snprintf(plan.stack, sizeof plan.stack, "megatron-2024");
+    plan.dp = 8;
+    plan.global_batch = 32;
+    plan.lora_rank = rank;
+    plan.lora_modules = modules;
+    return plan;
+}
+
+static struct prediction predicted(const struct plan *plan)
+{
+    static struct prediction p;
+    struct err err = {0};
+    CHECK_INT(predict_plan(&in.question, plan, &p, &err), 0);
+    CHECK_STR(err.text, "");
+    return p;
+}
+
+/* Llama-3.1-8B, 32 layers: adapters of rank r have r (in + out) parameters beside each linear. */
+static void test_states(void)
+{
+    load("hwprofiles/models/llama-3.1-8b.json");
+    struct plan plan = eight_ways(16, 0);
+    struct prediction p = predicted(&plan);
+    double adapters = 32.0 * 16 * ((4096 + 6144) + (4096 + 4096) + (4096 + 28672) + (14336 + 4096)), base = 8030261248;
+    CHECK_DOUBLE(p.stage[0].bytes[MEMORY_WEIGHTS], 2 * (base + adapters), 1e-6);
+    CHECK_DOUBLE(p.stage[0].bytes[MEMORY_GRADIENTS], 4 * adapters, 1e-9);
+    CHECK_DOUBLE(p.stage[0].bytes[MEMORY_OPTIMIZER], 12 * adapters / 8, 1e-9);
+    plan.lora_modules = 1U << LORA_LINEAR_QKV;
+    CHECK_DOUBLE(predicted(&plan).stage[0].bytes[MEMORY_GRADIENTS], 4 * 32.0 * 16 * (4096 + 6144), 1e-9);
+}
+
+/* Between two thirds of the whole step (no products for weights) and the whole; fewer adapters cost less. */
+static void test_time(void)
+{
+    load("hwprofiles/models/llama-3.1-8b.json");
+    struct plan all = eight_ways(0, 0), many = eight_ways(16, 0), one = eight_ways(16, 1U << LORA_LINEAR_QKV), wide = eight_ways(256, 0);
+    double all_s = predicted(&all).step_time_s, many_s = predicted(&many).step_time_s, one_s = predicted(&one).step_time_s;
+    CHECK(one_s > 0.6 * all_s && one_s < 0.85 * all_s);
+    CHECK(many_s > one_s && many_s < all_s);
+    CHECK(predicted(&wide).step_time_s > many_s);
+    CHECK(predicted(&one).stage[0].bytes[MEMORY_ACTIVATIONS] < predicted(&many).stage[0].bytes[MEMORY_ACTIVATIONS]);
+    CHECK(predicted(&many).stage[0].bytes[MEMORY_ACTIVATIONS] <= predicted(&all).stage[0].bytes[MEMORY_ACTIVATIONS]);
+    CHECK_DOUBLE(predicted(&one).model_flop_per_s_per_gpu * one_s, predicted(&all).model_flop_per_s_per_gpu * all_s * 2 / 3, 1e-9);
+}
+
+/* 70B trains on 8 accelerators with adapters, and not without; the search keeps the rank. */
+static void test_search(void)
+{
+    struct search_options options;
+    struct search_result result;
+    struct err err = {0};
+    load("hwprofiles/models/llama-3.1-70b.json");
+    search_defaults(&options);
+    snprintf(options.base.stack, sizeof options.base.stack, "megatron-2024");
+    options.base.global_batch = 32;
+    options.base.seq_len = 4096;
+    CHECK_INT(search_run(&in.question, &options, &result, &err), 0);
+    CHECK_INT(result.n, 0);
+    search_release(&result);
+    options.base.lora_rank = 16;
+    CHECK_INT(search_run(&in.question, &options, &result, &err), 0);
+    CHECK(result.n > 0 && result.plans[0].plan.lora_rank == 16 && result.plans[0].fits);
+    struct prediction again = predicted(&result.plans[0].plan);
+    CHECK_DOUBLE(again.step_time_s, result.plans[0].step_time_s, 1e-9);
+    search_release(&result);
+}
+
+int main(void)
+{
+    test_states();
+    test_time();
+    test_search();
+    profile_close(in.profile);
+    return test_report();
+}
