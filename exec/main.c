@@ -43,15 +43,9 @@ static int print_help(void)
 static int unknown(const char *word)
 {
     const char *names[COMMANDS + 1] = {NULL};
-    char all[256];
     for (int i = 0; i < COMMANDS; i++)
         names[i] = commands[i].name;
-    const char *nearest = names_nearest(names, word);
-    if (nearest)
-        fprintf(stderr, "planexec: unknown command '%s'; did you mean '%s'?\n", word, nearest);
-    else
-        fprintf(stderr, "planexec: unknown command '%s'; the commands are %s\n", word,
-                names_join(names, all, sizeof all));
+    names_print_unknown(stderr, "planexec", names, word);
     return EXIT_USAGE;
 }
 

@@ -47,20 +47,12 @@ static int print_help(void)
     return EXIT_ANSWERED;
 }
 
-static int unknown_command(const char *word)
+static int unknown(const char *word)
 {
-    static const char *const options[] = {"--help", "--version", NULL};
     const char *names[COMMANDS + 1] = {NULL};
     for (int i = 0; i < COMMANDS; i++)
         names[i] = commands[i].name;
-    const char *kind = *word == '-' ? "option" : "command";
-    const char *const *known = *word == '-' ? options : names;
-    const char *nearest = names_nearest(known, word);
-    char all[256];
-    if (nearest)
-        fprintf(stderr, "plansim: unknown %s '%s'; did you mean '%s'?\n", kind, word, nearest);
-    else
-        fprintf(stderr, "plansim: unknown %s '%s'; the %ss are %s\n", kind, word, kind, names_join(known, all, sizeof(all)));
+    names_print_unknown(stderr, "plansim", names, word);
     return EXIT_USAGE;
 }
 
@@ -90,5 +82,5 @@ int main(int argc, char **argv)
     for (int i = 0; i < COMMANDS; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return finish(commands[i].run(argc - 2, argv + 2));
-    return unknown_command(argv[1]);
+    return unknown(argv[1]);
 }

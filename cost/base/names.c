@@ -89,3 +89,16 @@ const char *names_join(const char *const *names, char *buffer, size_t size)
     }
     return buffer;
 }
+
+void names_print_unknown(FILE *out, const char *program, const char *const *commands, const char *word)
+{
+    static const char *const options[] = {"--help", "--version", NULL};
+    const char *kind = *word == '-' ? "option" : "command";
+    const char *const *known = *word == '-' ? options : commands;
+    const char *nearest = names_nearest(known, word);
+    char all[256];
+    if (nearest)
+        fprintf(out, "%s: unknown %s '%s'; did you mean '%s'?\n", program, kind, word, nearest);
+    else
+        fprintf(out, "%s: unknown %s '%s'; the %ss are %s\n", program, kind, word, kind, names_join(known, all, sizeof(all)));
+}

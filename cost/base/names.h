@@ -3,6 +3,7 @@
 #define COST_BASE_NAMES_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 /* Index of `word` in the NULL-terminated list, or -1. */
 int names_find(const char *const *names, const char *word);
@@ -11,5 +12,8 @@ int names_find(const char *const *names, const char *word);
 const char *names_nearest(const char *const *names, const char *word);
 /* "a, b, c" into buffer (truncated with "..."); returns buffer. */
 const char *names_join(const char *const *names, char *buffer, size_t size);
+
+/* "PROGRAM: unknown command 'word'; did you mean ...", for a program's first argument, which may be an option too. */
+void names_print_unknown(FILE *out, const char *program, const char *const *commands, const char *word);
 
 #endif

@@ -25,6 +25,7 @@ expect() { # CODE SENTENCE RANKS ARGUMENT...
 plan '"pp":2'
 expect 3 'mpirun -np 2 planexec' 4 run --model "$model" --plan "$scratch/plan.json"
 expect 2 "unknown option '--stepz'; did you mean '--steps'" 2 run --model "$model" --plan "$scratch/plan.json" --stepz 3
+expect 2 "unknown option '--versoin'; did you mean '--version'" 2 --versoin
 expect 2 "unknown command 'runn'; did you mean 'run'" 2 runn
 expect 3 'nothing.json' 2 run --model "$scratch/nothing.json" --plan "$scratch/plan.json"
 expect 4 "without device 'cuda'" 2 run --model "$model" --plan "$scratch/plan.json" --device cuda

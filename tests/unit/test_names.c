@@ -26,6 +26,19 @@ int main(void)
     CHECK_STR(names_join(names, buffer, sizeof(buffer)), "gpipe, 1f1b, interleaved, zb-h1, zb-h2, micro_batch, tp");
     CHECK_STR(names_join(names, buffer, 16), "gpipe, 1f1b...");
     CHECK_STR(names_join(names + 7, buffer, sizeof(buffer)), "");
+    FILE *out = tmpfile();
+    char lines[400] = {0};
+    names_print_unknown(out, "prog", names, "gpip");
+    names_print_unknown(out, "prog", names + 5, "tpp");
+    names_print_unknown(out, "prog", names, "--versoin");
+    names_print_unknown(out, "prog", names, "--gpipe");
+    rewind(out);
+    CHECK(fread(lines, 1, sizeof(lines) - 1, out) > 0);
+    fclose(out);
+    CHECK_STR(lines, "prog: unknown command 'gpip'; did you mean 'gpipe'?\n"
+                     "prog: unknown command 'tpp'; did you mean 'tp'?\n"
+                     "prog: unknown option '--versoin'; did you mean '--version'?\n"
+                     "prog: unknown option '--gpipe'; the options are --help, --version\n");
     for (size_t size = 1; size < sizeof(buffer); size++)
         CHECK(strlen(names_join(names, buffer, size)) < size);
     return test_report();
