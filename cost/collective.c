@@ -4,7 +4,8 @@
  * all-to-all (n-1)/n; point to point 1 (nccl-tests PERFORMANCE.md).
  *
  * Inside one NVLink/PCIe domain: the curve measured for this accelerator, op and
- * rank count, t = min over lines of alpha + V/B; between measured rank counts the
+ * rank count, t = min over lines of alpha + V/B (lines with from_bytes: the last that
+ * has begun); between measured rank counts the
  * nearest curve, its latency stretched by the steps; without any curve
  * t = latency + steps * hop + V / (efficiency * B).
  *
@@ -39,9 +40,13 @@ static double ring_steps(enum collective_op op, double n)
 
 static double curve_s(const struct alpha_beta *curve, double bus_bytes)
 {
-    double best = INFINITY;
+    double best = INFINITY, from = 0;
     for (int i = 0; i < curve->n_lines; i++)
-        best = fmin(best, curve->line[i].alpha_s + bus_bytes / curve->line[i].bytes_per_s);
+        if (curve->line[i].from_bytes <= bus_bytes)
+            from = fmax(from, curve->line[i].from_bytes);
+    for (int i = 0; i < curve->n_lines; i++) /* where none has from_bytes, all hold */
+        if (!(curve->line[i].from_bytes < from) && !(curve->line[i].from_bytes > bus_bytes))
+            best = fmin(best, curve->line[i].alpha_s + bus_bytes / curve->line[i].bytes_per_s);
     return best;
 }
 

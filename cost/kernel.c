@@ -34,13 +34,20 @@ double kernel_gemm_s(const struct accelerator *accelerator, enum rate rate, doub
     if (m <= 0 || n <= 0 || k <= 0)
         return 0;
     rate = usable_rate(accelerator, rate);
-    double point = accelerator->points ? profile_gemm_point_s(accelerator->points, accelerator->name, rate, (int64_t)m, (int64_t)n, (int64_t)k) : 0;
+    double point = accelerator->points ? profile_point_s(accelerator->points, accelerator->name, "gemm", rate, (int64_t)m, (int64_t)n, (int64_t)k) : 0;
     if (point > 0)
         return point;
     const struct gemm_form *form = &accelerator->gemm[rate];
     if (form->eff <= 0)
         form = &accelerator->gemm[RATE_16BIT];
     return form_time(form, accelerator->peak_flop_per_s[rate], m, n, k) / sustained(accelerator, rate);
+}
+
+double kernel_wgrad_s(const struct accelerator *accelerator, enum rate rate, double m, double n, double k, double factor)
+{
+    enum rate usable = usable_rate(accelerator, rate);
+    double point = accelerator->points ? profile_point_s(accelerator->points, accelerator->name, "wgrad", usable, (int64_t)m, (int64_t)n, (int64_t)k) : 0;
+    return point > 0 ? point : kernel_gemm_s(accelerator, rate, m, n, k) * factor;
 }
 
 /* The form whose head width is nearest on a log scale. */

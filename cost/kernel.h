@@ -14,6 +14,9 @@
  * 16-bit form scaled to its peak; a rate the accelerator lacks runs at 16 bit. */
 double kernel_gemm_s(const struct accelerator *accelerator, enum rate rate, double m, double n, double k);
 
+/* Gradient of an m x n weight over k tokens: where that very shape was not measured, factor times the product. */
+double kernel_wgrad_s(const struct accelerator *accelerator, enum rate rate, double m, double n, double k, double factor);
+
 /* What one attention core works on, on one rank. */
 struct attention_shape {
     double batch, heads, kv_heads; /* of this rank */

@@ -60,7 +60,19 @@ void builder_op(struct builder *b, const char *name, enum op_class op_class, enu
         b->price->flop += flop;
     struct op_log *log = b->context->log;
     if (log && log->n < log->max && (seconds > 0 || flop > 0))
-        log->line[log->n++] = (struct op_line){name, op_class, phase, seconds, flop, bytes};
+        log->line[log->n++] = (struct op_line){.name = name, .op_class = op_class, .phase = phase, .seconds = seconds, .flop = flop, .bytes = bytes};
+}
+
+void builder_shape(const struct builder *b, double m, double n, double k, double products)
+{
+    struct op_log *log = b->context->log;
+    if (!log || log->n == 0)
+        return;
+    struct op_line *line = &log->line[log->n - 1];
+    line->m = m;
+    line->n = n;
+    line->k = k;
+    line->products = products;
 }
 
 /* Block-scaled fp8 accumulates wgrad in fp32 outside the tensor core (deepseek-ai
@@ -129,10 +141,12 @@ struct linear_times builder_linear(struct builder *b, const char *name, enum rat
         wgrad = fmax(wgrad, FP8_BLOCK_WGRAD);
     t.s[PHASE_F] = kernel_gemm_s(a, rate, m, n, k) / speed;
     t.s[PHASE_B] = kernel_gemm_s(a, rate, m, k, n) / speed;
-    t.s[PHASE_W] = b->context->plan->lora_rank > 0 ? 0 : kernel_gemm_s(a, rate, n, k, m) * wgrad / speed;
+    t.s[PHASE_W] = b->context->plan->lora_rank > 0 ? 0 : kernel_wgrad_s(a, rate, n, k, m, wgrad) / speed;
     for (int phase = 0; phase < PHASES; phase++)
-        if (t.s[phase] > 0)
+        if (t.s[phase] > 0) {
             builder_op(b, name, OP_GEMM, phase, t.s[phase], flop, 0, 1);
+            builder_shape(b, m, n, k, 1);
+        }
     if (b->adapter_rank > 0)
         adapter(b, m, n, k);
     if (rate == RATE_FP8 || rate == RATE_FP4)
@@ -152,7 +166,7 @@ static void log_comm(struct builder *b, const char *name, enum op_class op_class
 {
     struct op_log *log = b->context->log;
     if (log && log->n < log->max && seconds > 0)
-        log->line[log->n++] = (struct op_line){name, op_class, phase, seconds, 0, bytes};
+        log->line[log->n++] = (struct op_line){.name = name, .op_class = op_class, .phase = phase, .seconds = seconds, .bytes = bytes};
 }
 
 static void launch(struct builder *b, enum phase phase, double n)

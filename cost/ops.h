@@ -29,6 +29,7 @@ struct op_line {
     enum op_class op_class;
     enum phase phase;
     double seconds, flop, bytes; /* bytes: moved in memory or sent, 0 where FLOPs count */
+    double m, n, k, products;    /* of linear layers: y[m x n] = x[m x k] weight, in every phase; experts: one product each */
 };
 /* Where the ops are written down one by one, for explain; NULL in the search. */
 struct op_log {

@@ -38,6 +38,8 @@ void builder_op(struct builder *builder, const char *name, enum op_class op_clas
 void builder_adapts(struct builder *builder, enum lora_module module);
 /* Whether backward needs the module's input: its weights train, or adapters beside them. */
 bool builder_keeps_input(const struct builder *builder, enum lora_module module);
+/* Of the line that builder_op logged last. */
+void builder_shape(const struct builder *builder, double m, double n, double k, double products);
 /* m tokens, k -> n; rate for F and B; W with the accelerator's wgrad factor. */
 struct linear_times builder_linear(struct builder *builder, const char *name, enum rate rate, double m, double n, double k);
 /* Casts to 8 or 4 bit of `input` and `gradient` elements. */

@@ -284,10 +284,10 @@ static void experts(struct builder *b, const char *name, double local, double to
     double launches = 2 + 0.3 * local * (precision_is_fp8(b->context->plan->precision) ? 2 : 1);
     if (b->rate == RATE_FP8 || b->rate == RATE_FP4)
         builder_cast(b, local * tokens * in, local * tokens * out);
-    builder_op(b, name, OP_EXPERTS, PHASE_F, forward, flop, 0, launches);
-    builder_op(b, name, OP_EXPERTS, PHASE_B, forward, flop, 0, launches);
-    if (b->context->plan->lora_rank == 0)
-        builder_op(b, name, OP_EXPERTS, PHASE_W, forward * wgrad, flop, 0, launches);
+    for (int phase = 0; phase < (b->context->plan->lora_rank == 0 ? PHASES : PHASE_W); phase++) {
+        builder_op(b, name, OP_EXPERTS, phase, phase == PHASE_W ? forward * wgrad : forward, flop, 0, launches);
+        builder_shape(b, tokens, out, in, local);
+    }
 }
 
 /* Dispatch and combine, forward and again backward; dispatch in 8 bit for the fp8

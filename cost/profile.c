@@ -201,13 +201,13 @@ int profile_chain(const struct profile *profile, enum profile_section section, c
     }
 }
 
-double profile_gemm_point_s(const struct profile *profile, const char *accelerator, enum rate rate, int64_t m,
-                            int64_t n, int64_t k)
+double profile_point_s(const struct profile *profile, const char *accelerator, const char *kernel, enum rate rate,
+                       int64_t m, int64_t n, int64_t k)
 {
     char key[PROFILE_KEY_MAX];
     if (!profile->has_points)
         return 0;
-    snprintf(key, sizeof(key), "gemm/%s/%lldx%lldx%lld", profile_rate_names[rate], (long long)m, (long long)n,
+    snprintf(key, sizeof(key), "%s/%s/%lldx%lldx%lld", kernel, profile_rate_names[rate], (long long)m, (long long)n,
              (long long)k);
     const struct profile_row *row = profile_rows_find(&profile->rows, SECTION_KERNEL_POINT, accelerator, key, "time_s");
     return row != NULL ? row->value * profile_unit_factor(row->unit, DIMENSION_SECONDS) : 0;

@@ -53,9 +53,10 @@ extern const char *const collective_names[]; /* "all_reduce", ... NULL */
 
 /* t = min over lines of alpha_s + V / bytes_per_s, V = bus bytes of the operation
  * (all-reduce 2(n-1)/n S, all-gather/reduce-scatter/all-to-all (n-1)/n S, p2p S;
- * S = full array, nccl-tests' "size"). */
+ * S = full array, nccl-tests' "size"). Where buffers outgrow a cache the rate falls
+ * with size: lines with from_bytes hold from that V to the next such line's. */
 struct alpha_beta_line {
-    double alpha_s, bytes_per_s;
+    double alpha_s, bytes_per_s, from_bytes;
 };
 struct alpha_beta {
     int ranks;   /* of the measurement */
@@ -194,7 +195,8 @@ int profile_link(const struct profile *profile, const char *name, const char *ac
 int profile_fabric(const struct profile *profile, const char *name, struct fabric_profile *ret, struct err *err);
 int profile_stack(const struct profile *profile, const char *name, struct stack *ret, struct err *err);
 
-/* An exact measured GEMM of the profile, seconds, or 0 when the shape is not there. */
-double profile_gemm_point_s(const struct profile *profile, const char *accelerator, enum rate rate, int64_t m, int64_t n, int64_t k);
+/* An exact measured shape of the profile, seconds, or 0 when it is not there; kernel: "gemm", or "wgrad" for products
+ * that are added to the gradient of an m x n weight. */
+double profile_point_s(const struct profile *profile, const char *accelerator, const char *kernel, enum rate rate, int64_t m, int64_t n, int64_t k);
 
 #endif

@@ -117,6 +117,7 @@ static const struct profile_field alpha_beta_fields[] = {
     NEEDED("alpha_s", SECONDS, SIZE_MAX, 0, 10, +1, "fixed time of the line"),
     NUMBER("bytes_per_s", BYTES_PER_S, SIZE_MAX, 1e3, 1e16, 0, -1, "slope in bus bytes (nccl-tests busbw)"),
     NUMBER("algorithm_bytes_per_s", BYTES_PER_S, SIZE_MAX, 1e3, 1e16, 0, -1, "slope in bytes of the array (nccl-tests algbw)"),
+    NUMBER("from_bytes", BYTES, SIZE_MAX, 0, 1e15, 0, 0, "bus bytes from which on the line holds, up to the next such line's"),
     LAST,
 };
 

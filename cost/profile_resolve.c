@@ -223,6 +223,8 @@ static int add_line(struct link_profile *link, const struct alpha_beta_key *key,
         line->alpha_s = si_value(row);
     else if (strcmp(row->field, "bytes_per_s") == 0)
         line->bytes_per_s = si_value(row);
+    else if (strcmp(row->field, "from_bytes") == 0)
+        line->from_bytes = si_value(row);
     else
         line->bytes_per_s = si_value(row) * bus_factor(key->op, key->ranks);
     curve->n_lines = key->line > curve->n_lines ? key->line : curve->n_lines;

@@ -308,7 +308,7 @@ static bool fit_line(const struct point *p, int first, int last, struct alpha_be
     }
     if (!(slope > 0))
         return false;
-    *ret = (struct alpha_beta_line){alpha, 1 / slope};
+    *ret = (struct alpha_beta_line){.alpha_s = alpha, .bytes_per_s = 1 / slope};
     *ret_error = 0;
     for (int i = first; i < last; i++) {
         double off = (alpha + slope * p[i].bytes) / p[i].time_s - 1;

@@ -46,6 +46,14 @@ static int parse_choice(const struct opt *opt, const char *value, struct err *er
     return 0;
 }
 
+static int add_value(struct opt_list *list, const char *value, struct err *err)
+{
+    if (list->n == OPT_LIST_MAX)
+        return err_add(err, "given more than %d times", OPT_LIST_MAX);
+    list->value[list->n++] = value;
+    return 0;
+}
+
 /* A table that leaves min and max at 0 sets no bounds. */
 static bool bounded(const struct opt *opt)
 {
@@ -76,6 +84,8 @@ static int parse_value(const struct opt *opt, const char *value, struct err *err
                                  opt->target, err);
     case OPT_CHOICE:
         return parse_choice(opt, value, err);
+    case OPT_LIST:
+        return add_value(opt->target, value, err);
     }
     return -1;
 }

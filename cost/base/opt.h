@@ -13,12 +13,19 @@
 
 struct err;
 
-enum opt_type { OPT_FLAG, OPT_STRING, OPT_INT, OPT_DOUBLE, OPT_CHOICE };
+enum opt_type { OPT_FLAG, OPT_STRING, OPT_INT, OPT_DOUBLE, OPT_CHOICE, OPT_LIST };
+
+/* OPT_LIST: the values of an option that may be repeated. */
+enum { OPT_LIST_MAX = 64 };
+struct opt_list {
+    int n;
+    const char *value[OPT_LIST_MAX];
+};
 
 struct opt {
     const char *name;      /* without the dashes */
     enum opt_type type;
-    void *target;          /* bool*, const char **, int64_t*, double*, int* (index of choice) */
+    void *target;          /* bool*, const char **, int64_t*, double*, int* (index of choice), struct opt_list * */
     double min, max;       /* OPT_INT, OPT_DOUBLE: inclusive */
     const char *const *choices; /* OPT_CHOICE, NULL-terminated */
     const char *metavar;   /* "FILE", "N"; NULL for flags */

@@ -85,6 +85,24 @@ static void test_group_stays_in_node(void)
     CHECK_DOUBLE(collective_s(&four, &a, COLLECTIVE_ALL_REDUCE, 1e8), collective_s(&eight, &b, COLLECTIVE_ALL_REDUCE, 1e8), 0);
 }
 
+/* Lines that say from which size on they hold: the last that has begun, however slow. */
+static void test_lines_in_turn(void)
+{
+    static struct cluster c;
+    load_cluster("{\"accelerator\": \"h100-sxm\", \"nodes\": 1}", &c);
+    struct alpha_beta *curve = c.group[0].intra.curve[COLLECTIVE_P2P];
+    c.group[0].intra.n_curves[COLLECTIVE_P2P] = 1;
+    *curve = (struct alpha_beta){.ranks = 2, .n_lines = 2, .line = {{.alpha_s = 5e-6, .bytes_per_s = 10e9}, {.bytes_per_s = 2e9, .from_bytes = 1e6}}};
+    struct span pair = span_of(&c, 2, 1);
+    CHECK_DOUBLE(collective_s(&c, &pair, COLLECTIVE_P2P, 1000), 5.1e-6, 1e-12);
+    CHECK_DOUBLE(collective_s(&c, &pair, COLLECTIVE_P2P, 0.999e6), 5e-6 + 0.999e-4, 1e-12);
+    CHECK_DOUBLE(collective_s(&c, &pair, COLLECTIVE_P2P, 1e6), 5e-4, 1e-12);
+    CHECK_DOUBLE(collective_s(&c, &pair, COLLECTIVE_P2P, 1e8), 5e-2, 1e-12);
+    curve->line[1].from_bytes = 0; /* else the least of them */
+    CHECK_DOUBLE(collective_s(&c, &pair, COLLECTIVE_P2P, 1e8), 5e-6 + 1e-2, 1e-12);
+    CHECK_DOUBLE(collective_s(&c, &pair, COLLECTIVE_P2P, 1000), 5e-7, 1e-12);
+}
+
 /* One copy per rank or node is never slower than one per expert. */
 static void test_dispatch(void)
 {
@@ -115,6 +133,7 @@ int main(void)
     for (size_t i = 0; i < sizeof accelerators / sizeof *accelerators; i++)
         test_kernels_monotone(accelerators[i]);
     test_collectives_monotone();
+    test_lines_in_turn();
     test_group_stays_in_node();
     test_dispatch();
     profile_close(profile);

@@ -12,6 +12,7 @@ struct values {
     double share;
     bool why;
     int format;
+    struct opt_list plans;
 };
 
 static struct values v;
@@ -26,6 +27,7 @@ static const struct opt table[] = {
     {"share", OPT_DOUBLE, &v.share, 0, 1, NULL, "X", "a share"},
     {"why", OPT_FLAG, &v.why, 0, 0, NULL, NULL, "say why"},
     {"format", OPT_CHOICE, &v.format, 0, 0, choices, "F", "how to print"},
+    {"plan", OPT_LIST, &v.plans, 0, 0, NULL, "FILE", "a plan; may be repeated"},
     {NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL},
 };
 
@@ -57,6 +59,23 @@ static void test_good(void)
     CHECK_INT(RUN("--model=-"), 0);
     CHECK_STR(v.model, "-");
     CHECK_INT(run(0, NULL), 0);
+    CHECK_INT(v.plans.n, 0);
+    CHECK_INT(RUN("--plan", "a.json", "--why", "--plan=b.json"), 0);
+    CHECK_INT(v.plans.n, 2);
+    CHECK_STR(v.plans.value[0], "a.json");
+    CHECK_STR(v.plans.value[1], "b.json");
+}
+
+static void test_list_full(void)
+{
+    char *many[2 * (OPT_LIST_MAX + 1)];
+    for (int i = 0; i <= OPT_LIST_MAX; i++) {
+        many[2 * i] = "--plan";
+        many[2 * i + 1] = "x.json";
+    }
+    CHECK_INT(run(2 * OPT_LIST_MAX, many), 0);
+    CHECK(run(2 * OPT_LIST_MAX + 2, many) < 0);
+    CHECK_STR(err.text, "option '--plan': given more than 64 times");
 }
 
 static void test_bad(void)
@@ -104,6 +123,7 @@ static void test_help(void)
 int main(void)
 {
     test_good();
+    test_list_full();
     test_bad();
     test_help();
     return test_report();

@@ -295,6 +295,7 @@ static void test_csv(void)
     CHECK(profile_csv_parse("a\0b", 3, "x.csv", &rows, NULL) < 0);
 }
 
+enum { OWN_ROWS = 14 };
 static const char own_rows[] =
     HEADER "accelerator,my-gpu,,base,h100-sxm,name,,,assumed,2026,like an H100\n"
            "accelerator,my-gpu,,memory_bytes,40,GiB,,,measured,2026,me\n"
@@ -303,6 +304,12 @@ static const char own_rows[] =
            "residual,my-gpu,megatron/dense,factor,1.02,1,,,measured,2026,me\n"
            "alpha_beta,nvlink4,my-gpu/all_reduce/4/node/1,alpha_s,9,us,,,measured,2026,me\n"
            "alpha_beta,nvlink4,my-gpu/all_reduce/4/node/1,bytes_per_s,300,GB/s,,,measured,2026,me\n"
+           "kernel_point,my-gpu,wgrad/16bit/4096x8192x1024,time_s,150,us,,,measured,2026,me\n"
+           "alpha_beta,nvlink4,my-gpu/all_gather/4/node/1,alpha_s,5,us,,,measured,2026,me\n"
+           "alpha_beta,nvlink4,my-gpu/all_gather/4/node/1,bytes_per_s,300,GB/s,,,measured,2026,me\n"
+           "alpha_beta,nvlink4,my-gpu/all_gather/4/node/2,alpha_s,0,us,,,measured,2026,me\n"
+           "alpha_beta,nvlink4,my-gpu/all_gather/4/node/2,bytes_per_s,100,GB/s,,,measured,2026,me\n"
+           "alpha_beta,nvlink4,my-gpu/all_gather/4/node/2,from_bytes,8,MB,,,measured,2026,me\n"
            "stack,megatron,,gemm_speed,0.9,1,,,measured,2026,me\n";
 
 static const char *write_own(const char *name)
@@ -347,10 +354,13 @@ static void test_layer(void)
     CHECK_INT(profile_stack(profile, "megatron", &stack, &err), 0);
     CHECK_DOUBLE(stack.gemm_speed, 0.9, 0); /* row by row: the others stay */
     CHECK(stack.host_launch_s > 0);
-    CHECK_DOUBLE(profile_gemm_point_s(profile, "my-gpu", RATE_16BIT, 4096, 8192, 1024), 123e-6, 1e-12);
-    CHECK_DOUBLE(profile_gemm_point_s(profile, "my-gpu", RATE_16BIT, 4096, 8192, 1025), 0, 0);
+    CHECK_DOUBLE(profile_point_s(profile, "my-gpu", "gemm", RATE_16BIT, 4096, 8192, 1024), 123e-6, 1e-12);
+    CHECK_DOUBLE(profile_point_s(profile, "my-gpu", "gemm", RATE_16BIT, 4096, 8192, 1025), 0, 0);
     CHECK_DOUBLE(kernel_gemm_s(&own, RATE_16BIT, 4096, 8192, 1024), 123e-6, 1e-12); /* the point replaces the form */
     CHECK(kernel_gemm_s(&own, RATE_16BIT, 4096, 8192, 1025) > 0);
+    CHECK_DOUBLE(kernel_wgrad_s(&own, RATE_16BIT, 4096, 8192, 1024, 2), 150e-6, 1e-12);
+    CHECK_DOUBLE(kernel_wgrad_s(&own, RATE_16BIT, 4096, 8192, 1025, 2), 2 * kernel_gemm_s(&own, RATE_16BIT, 4096, 8192, 1025), 1e-12);
+    CHECK_DOUBLE(link.curve[COLLECTIVE_ALL_GATHER][0].line[1].from_bytes, 8e6, 0);
     CHECK(h100.points == NULL);
     CHECK_INT(err.count, 0);
     profile_close(profile);
@@ -519,7 +529,7 @@ static void test_truncated(void)
         write_file(path_of("flip.db"), data, n);
         data[at] = old;
         refusals += profile_store_load(path_of("flip.db"), &rows, NULL) != 0;
-        CHECK(rows.n == 0 || rows.n == 8);
+        CHECK(rows.n == 0 || rows.n == OWN_ROWS);
         profile_rows_release(&rows);
     }
     printf("%d of %d files with one changed byte refused, the others had it in unused space\n", refusals, tried);
@@ -563,7 +573,7 @@ static void test_read_only(void)
     chmod(directory, 0555);
     stat(path, &before);
     CHECK_INT(profile_store_load(path, &rows, &err), 0);
-    CHECK_INT(rows.n, 8);
+    CHECK_INT(rows.n, OWN_ROWS);
     if (geteuid() != 0) {
         CHECK_INT(profile_store_write(path, &rows, "2026-01-01", &err), PROFILE_STORE_MACHINE);
         CHECK_CONTAINS(err.text, "cannot be written");
@@ -585,7 +595,7 @@ static void test_import(void)
     CHECK_INT(profile_store_write(path, &rows, "2026-02-02", &err), 0);
     profile_rows_release(&rows);
     CHECK_INT(profile_store_load(path, &loaded, &err), 0);
-    CHECK_INT(loaded.n, 8);
+    CHECK_INT(loaded.n, OWN_ROWS);
     profile_rows_sort(&loaded, path, NULL);
     const struct profile_row *row = profile_rows_find(&loaded, SECTION_STACK, "megatron", "", "gemm_speed");
     CHECK(row != NULL && row->value < 0.81 && strcmp(row->source, "later") == 0);
