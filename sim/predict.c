@@ -64,6 +64,7 @@ static void fill_time(const struct stages *stages, const struct pipeline *pipeli
     double micro_batches = (double)plan_micro_batches(plan), busy_all = 0;
     struct rank_step worst = {0};
     struct stage_price sum, critical = {0};
+    double scale = schedule_halves(plan) ? 0.5 : 1; /* DualPipe's two modules share the micro-batches */
     int critical_rank = 0;
     for (int r = 0; r < plan->pp; r++) {
         stages_sum_rank(stages, r, &sum);
@@ -75,8 +76,10 @@ static void fill_time(const struct stages *stages, const struct pipeline *pipeli
             critical_rank = r;
         }
         busy_all += pipeline->busy_s[r];
+        p->phase_s[PHASE_F] += sum.forward_s * micro_batches * scale / plan->pp;
+        p->phase_s[PHASE_B] += sum.backward_s * micro_batches * scale / plan->pp;
+        p->phase_s[PHASE_W] += sum.wgrad_s * micro_batches * scale / plan->pp;
     }
-    double scale = schedule_halves(plan) ? 0.5 : 1; /* DualPipe's two modules share the micro-batches */
     double parts = 0, busy = pipeline->busy_s[critical_rank];
     for (int i = 0; i < TIME_PARTS; i++) {
         p->time_s[i] = critical.part_s[i] * micro_batches * scale;

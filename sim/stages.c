@@ -81,6 +81,16 @@ static double group_collective(const struct stages *s, enum collective_op op, do
     return t / s->prices->stack->collective_speed;
 }
 
+/* planexec adds what was reduced to the shard's sum after every micro-batch (two reads, a write), and clears a whole
+ * gradient for the next one. */
+static double fold_s(const struct stages *s, double dense, double expert)
+{
+    double owned = dense / s->dp_ways + expert / s->expert_dp_ways;
+    if (!s->prices->stack->counted_buffers || dense + expert <= 0)
+        return 0;
+    return kernel_pointwise_s(&s->question->cluster->accelerator, 4 * (dense + expert) + 12 * owned);
+}
+
 /* trainable: of the dense parameters. */
 static struct shard_times shard_times(const struct stages *s, double dense, double expert, double trainable_dense, double trainable_expert)
 {
@@ -89,7 +99,7 @@ static struct shard_times shard_times(const struct stages *s, double dense, doub
         return t;
     double weight = s->plan->precision == PRECISION_FP32 ? 4 : 2, gradient = memory_gradient_bytes(s->plan, s->prices->stack);
     t.gather_s = group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight, expert * weight);
-    t.scatter_s = group_collective(s, COLLECTIVE_REDUCE_SCATTER, trainable_dense * gradient, trainable_expert * gradient);
+    t.scatter_s = group_collective(s, COLLECTIVE_REDUCE_SCATTER, trainable_dense * gradient, trainable_expert * gradient) + fold_s(s, trainable_dense, trainable_expert);
     return t;
 }
 
@@ -436,7 +446,8 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
             gather = group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight, expert * weight);
         }
         /* sharded gradients are reduced after every micro-batch (a pipeline keeps them whole until the last) */
-        double earlier = plan->zero == 2 && plan->pp == 1 ? (double)plan_micro_batches(plan) - 1 : 0;
+        double earlier = plan->zero == 2 && (plan->pp == 1 || stack->counted_buffers) ? (double)plan_micro_batches(plan) - 1 : 0;
+        reduce += plan->zero == 2 ? fold_s(s, dense, expert) : 0;
         double cover = plan->overlap.dp_grad ? sum->backward_s + sum->wgrad_s : 0;
         step.dp_exposed_s = earlier * beside_cover(reduce, cover, stack->overlap_slowdown);
         step.dp_exposed_s += once_per_step(reduce, plan->overlap.dp_grad, sum->backward_s + sum->wgrad_s, buckets, stack->overlap_slowdown) +
@@ -444,7 +455,7 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
     } else { /* the first gather and the last scatter have nothing beside them */
         double layers = fmax(1, sum->layers);
         struct shard_times t = shard_times(s, sum->dense_params / layers, sum->expert_params / layers, dense / layers, expert / layers);
-        step.dp_exposed_s = t.gather_s + t.scatter_s;
+        step.dp_exposed_s = stack->counted_buffers ? 0 : t.gather_s + t.scatter_s; /* nor has any other in planexec */
     }
     double shard = plan->zero >= 1 ? dense / s->dp_ways + expert / s->expert_dp_ways : dense + expert;
     double moved = shard * (30 + 4) + (dense + expert) * gradient / (plan->zero >= 2 ? s->dp_ways : 1);

@@ -5,6 +5,7 @@
 #include "cost/base/err.h"
 #include "cost/base/json.h"
 #include "cost/base/unit.h"
+#include "cost/ops.h"
 #include "cost/profile.h"
 #include "sim/predict.h"
 #include "sim/writers/table.h"
@@ -59,6 +60,9 @@ struct json *prediction_to_json(const struct prediction *p, const struct profile
     struct json *time = json_put_object(root, "time_s");
     for (int i = 0; i < TIME_PARTS; i++)
         json_put_number(time, time_part_names[i], p->time_s[i]);
+    struct json *phase = json_put_object(root, "phase_s");
+    for (int i = 0; i < PHASES; i++)
+        json_put_number(phase, phase_names[i], p->phase_s[i]);
     put_memory(root, p);
     struct json *source = json_put_object(root, "profile");
     json_put_string(source, "name", profile_name(profile));
