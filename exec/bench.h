@@ -1,13 +1,18 @@
 /* Measurements of this machine for a profile (cost/profile.h): kernels and collectives, and the forms fitted to them.
  *
- * All ranks measure at the same time, as they will compute at the same time; a result is the mean over ranks. One
- * number is the lower quartile of repeated calls after a warm-up, over buffers that rotate through more memory than
- * caches hold (matrices), with data that are not zero. Seconds, bytes, FLOPs. Collective calls. */
+ * All ranks measure at the same time, as they will compute at the same time; the slowest rank counts, which sets the
+ * pace of the others. One number is the mean of the middle half of repeated calls after a warm-up, with data that are
+ * not zero: what was just written lies in a cache; weights, their gradients, and what is kept from forward to backward
+ * lie in memory (buffers are taken in turn from more than caches hold). Seconds, bytes, FLOPs. Collective calls. */
 #ifndef EXEC_BENCH_H
 #define EXEC_BENCH_H
 
+#include <stdint.h>
+
+#include "cost/ops.h"
 #include "cost/profile.h"
 
+struct comm;
 struct device;
 struct world;
 
@@ -15,22 +20,40 @@ struct bench {
     struct world *world;
     struct device *device;
     double budget_s; /* of one number */
+    void *inputs, *outputs; /* bench_begin; elements, floats */
+    int64_t pool, next_input, next_output;
 };
 
-struct bench_shape {
-    int hidden, ffn, heads, kv_heads, head_dim, tokens, batch, vocab; /* what pointwise kernels are measured at */
-};
+/* largest: elements of a matrix. */
+void bench_begin(struct bench *bench, int64_t largest);
+void bench_end(struct bench *bench);
 
-double bench_gemm_s(struct bench *bench, bool transpose_a, bool transpose_b, int m, int n, int k);
-/* The form's peak is the fastest product seen; wgrad is the ratio of transposed products. error: median |fit /
+/* A linear layer y[m x n] = x[m x k] weight[n x k]: forward, the gradient of x, or that of the weight, added to it. */
+double bench_product_s(struct bench *bench, enum phase phase, int m, int n, int k);
+/* Over a grid. The form's peak is the fastest product seen; wgrad is the ratio of the third phase. error: median |fit /
  * measured - 1|. */
 void bench_fit_gemm(struct bench *bench, struct gemm_form *ret, double *ret_peak_flop_per_s, double *ret_error);
-void bench_fit_attention(struct bench *bench, int head_dim, double peak_flop_per_s, struct attention_form *ret,
-                         double *ret_error);
-double bench_adamw_bytes_per_s(struct bench *bench); /* of the 38 bytes per parameter that the cost model counts */
+
+struct bench_attention {
+    int batch, heads, kv_heads, head_dim, sequence;
+};
+/* To n shapes of one head width (at most 64); shapes of one sequence length leave s0 at its usual value. */
+void bench_fit_attention(struct bench *bench, int n, const struct bench_attention *shape, double peak_flop_per_s,
+                         struct attention_form *ret, double *ret_error);
+
+/* What memory-bound kernels are measured at: one rank's micro-batch, its share of widths, layers and parameters. */
+struct bench_pointwise {
+    int hidden, ffn, heads, kv_heads, head_dim, tokens, vocab, layers;
+    int64_t parameters;
+};
+/* Of the 38 bytes per parameter that the cost model counts for an optimizer's step, the norm and clearing. */
+double bench_optimizer_bytes_per_s(struct bench *bench, int64_t parameters);
 /* Time of a layer's and the loss's memory-bound kernels / bytes that the cost model counts at that rate. */
-double bench_pointwise(struct bench *bench, const struct bench_shape *shape, double bytes_per_s);
-/* Three lines through the times of four sizes, in bus bytes; group: the whole world (p2p: ranks 0 and 1 of it). */
-void bench_fit_collective(struct bench *bench, enum collective_op op, struct alpha_beta *ret);
+double bench_pointwise(struct bench *bench, const struct bench_pointwise *shape, double bytes_per_s, double latency_s);
+
+/* Lines through the times of sizes from 1 KiB to 64 MiB, in bus bytes. Every member computes in between, so that what
+ * they wait for each other counts. p2p: between ranks 2i and 2i + 1. */
+void bench_fit_collective(struct bench *bench, struct comm *comm, enum collective_op op, struct alpha_beta *ret,
+                          double *ret_error);
 
 #endif

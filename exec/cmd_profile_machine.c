@@ -1,4 +1,6 @@
 /* planexec profile: measures this machine into a profile that plansim prices plans with. */
+#include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +13,14 @@
 #include "cost/profile_store.h"
 #include "exec/bench.h"
 #include "exec/commands_exec.h"
+#include "exec/shapes.h"
 #include "kernels/kernels.h"
 
 static const char *const devices[] = {"cpu", "cuda", NULL};
 
 struct arguments {
-    const char *out, *cluster, *name;
+    const char *out, *cluster, *name, *model;
+    struct opt_list plans;
     int64_t threads;
     double budget_ms;
     bool help;
@@ -31,6 +35,9 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
          "also write an hw.json of these ranks on this machine"},
         {"name", OPT_STRING, &a->name, 0, 0, NULL, "NAME",
          "of the accelerator; its link is NAME-mpi (default planexec-cpu)"},
+        {"model", OPT_STRING, &a->model, 0, 0, NULL, "FILE", "config.json: with --plan, its shapes are measured too"},
+        {"plan", OPT_LIST, &a->plans, 0, 0, NULL, "FILE",
+         "plan.json for that model, of any number of ranks; may be repeated"},
         {"device", OPT_CHOICE, &a->device, 0, 0, devices, "D", "cpu (default)"},
         {"threads", OPT_INT, &a->threads, 1, 1024, NULL, "N", "per rank (default 1)"},
         {"budget-ms", OPT_DOUBLE, &a->budget_ms, 1, 1e5, NULL, "X", "time spent on one kernel shape (default 20)"},
@@ -42,10 +49,13 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
             stdout, "mpirun -np N planexec profile --out FILE [OPTION]...",
             "Measures kernels with N ranks computing at once, and the collectives among them, and writes\n"
             "the fitted forms as accelerator, link and the stack 'planexec'. Plans with \"stack\": \"planexec\"\n"
-            "and \"precision\": \"fp32\" are then priced for this machine.",
-            table, "mpirun -np 2 planexec profile --out my.db --cluster my-hw.json");
+            "and \"precision\": \"fp32\" are then priced for this machine: best, when as many ranks measure as\n"
+            "will run, and when the plans are known (--model, --plan).",
+            table, "mpirun -np 2 planexec profile --out my.db --cluster my-hw.json --model tiny.json --plan tp2.json");
     if (result == 0 && !a->help && !a->out)
         return err_add(err, "--out is needed");
+    if (result == 0 && !a->help && (a->plans.n > 0) != (a->model != NULL))
+        return err_add(err, "--model and --plan belong together");
     return result;
 }
 
@@ -77,6 +87,8 @@ static void put(struct sink *sink, enum profile_section section, const char *nam
                     profile_rows_add(&sink->rows, &row, sink->err) < 0;
 }
 
+static const double kernel_latency_s = 1e-6; /* of a call of a kernel */
+
 static void put_accelerator(struct sink *sink, const char *name, const char *link, double peak, double bytes_per_s,
                             int ranks)
 {
@@ -90,27 +102,47 @@ static void put_accelerator(struct sink *sink, const char *name, const char *lin
     put(sink, s, name, "", "default_per_node", ranks, NULL, "1");
     put(sink, s, name, "", "sustained", 1, NULL, "1");
     put(sink, s, name, "", "mem_eff", 1, NULL, "1");
-    put(sink, s, name, "", "kernel_latency_s", 1e-6, NULL, "s");
+    put(sink, s, name, "", "kernel_latency_s", kernel_latency_s, NULL, "s");
     put(sink, s, name, "", "context_bytes", 0, NULL, "B");
     put(sink, s, name, "", "gemm_workspace_bytes", 0, NULL, "B");
     put(sink, s, name, "", "default_link", (double)__builtin_nan(""), link, "name");
 }
 
+static const char *const rate_keys[] = {"fp32", "16bit"}; /* all arithmetic is fp32 */
+
 static void put_gemm(struct sink *sink, const char *name, const struct gemm_form *g)
 {
-    static const char *const rates[] = {"fp32", "16bit"};
     for (int i = 0; i < 2; i++) {
-        put(sink, SECTION_GEMM, name, rates[i], "eff", g->eff, NULL, "1");
-        put(sink, SECTION_GEMM, name, rates[i], "t0_s", g->t0_s, NULL, "s");
-        put(sink, SECTION_GEMM, name, rates[i], "pad_m", g->pad_m, NULL, "1");
-        put(sink, SECTION_GEMM, name, rates[i], "pad_n", g->pad_n, NULL, "1");
-        put(sink, SECTION_GEMM, name, rates[i], "pad_k", g->pad_k, NULL, "1");
-        put(sink, SECTION_GEMM, name, rates[i], "wgrad", g->wgrad, NULL, "1");
-        put(sink, SECTION_EXPERT, name, rates[i], "eff", g->eff, NULL, "1");
-        put(sink, SECTION_EXPERT, name, rates[i], "pad_m", g->pad_m, NULL, "1");
-        put(sink, SECTION_EXPERT, name, rates[i], "t0_s", g->t0_s, NULL, "s");
-        put(sink, SECTION_EXPERT, name, rates[i], "act_mem_eff", 1, NULL, "1");
-        put(sink, SECTION_EXPERT, name, rates[i], "wgrad", g->wgrad, NULL, "1");
+        put(sink, SECTION_GEMM, name, rate_keys[i], "eff", g->eff, NULL, "1");
+        put(sink, SECTION_GEMM, name, rate_keys[i], "t0_s", g->t0_s, NULL, "s");
+        put(sink, SECTION_GEMM, name, rate_keys[i], "pad_m", g->pad_m, NULL, "1");
+        put(sink, SECTION_GEMM, name, rate_keys[i], "pad_n", g->pad_n, NULL, "1");
+        put(sink, SECTION_GEMM, name, rate_keys[i], "pad_k", g->pad_k, NULL, "1");
+        put(sink, SECTION_GEMM, name, rate_keys[i], "wgrad", g->wgrad, NULL, "1");
+    }
+}
+
+static void put_experts(struct sink *sink, const char *name, const struct expert_form *e)
+{
+    for (int i = 0; i < 2; i++) {
+        put(sink, SECTION_EXPERT, name, rate_keys[i], "eff", e->eff, NULL, "1");
+        put(sink, SECTION_EXPERT, name, rate_keys[i], "pad_m", e->pad_m, NULL, "1");
+        put(sink, SECTION_EXPERT, name, rate_keys[i], "t0_s", e->t0_s, NULL, "s");
+        put(sink, SECTION_EXPERT, name, rate_keys[i], "act_mem_eff", 1, NULL, "1");
+        put(sink, SECTION_EXPERT, name, rate_keys[i], "wgrad", e->wgrad, NULL, "1");
+    }
+}
+
+/* The same shape may come twice: as one layer's forward and as another's input gradient. */
+static void put_point(struct sink *sink, const char *name, const char *kernel, int m, int n, int k, double seconds)
+{
+    char key[PROFILE_KEY_MAX];
+    for (int i = 0; i < 2; i++) {
+        snprintf(key, sizeof key, "%s/%s/%dx%dx%d", kernel, rate_keys[i], m, n, k);
+        for (size_t r = 0; r < sink->rows.n; r++)
+            if (sink->rows.row[r].section == SECTION_KERNEL_POINT && strcmp(sink->rows.row[r].key, key) == 0)
+                return;
+        put(sink, SECTION_KERNEL_POINT, name, key, "time_s", seconds, NULL, "s");
     }
 }
 
@@ -139,6 +171,7 @@ static void put_curve(struct sink *sink, const char *link, const char *name, enu
         snprintf(key, sizeof key, "%s/%s/%d/node/%d", name, collective_names[op], curve->ranks, i + 1);
         put(sink, SECTION_ALPHA_BETA, link, key, "alpha_s", curve->line[i].alpha_s, NULL, "s");
         put(sink, SECTION_ALPHA_BETA, link, key, "bytes_per_s", curve->line[i].bytes_per_s, NULL, "B/s");
+        put(sink, SECTION_ALPHA_BETA, link, key, "from_bytes", curve->line[i].from_bytes, NULL, "B");
     }
 }
 
@@ -162,50 +195,167 @@ static void put_stack(struct sink *sink, double pointwise)
 
 /* --- measuring ------------------------------------------------------------------------ */
 
-static void measure_kernels(struct bench *bench, struct sink *sink, const char *name, const char *link, bool speak)
+enum { ROUNDS = 3 }; /* of all shapes: a machine's slow moments meet none of them alone */
+
+static void say(const struct bench *bench, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(const struct bench *bench, const char *format, ...)
 {
-    static const int head_dims[] = {32, 64, 128};
-    static const struct bench_shape shape = {.hidden = 256,
-                                             .ffn = 704,
-                                             .heads = 8,
-                                             .kv_heads = 4,
-                                             .head_dim = 32,
-                                             .tokens = 1024,
-                                             .batch = 4,
-                                             .vocab = 2048};
-    struct gemm_form gemm;
-    double peak, error;
-    bench_fit_gemm(bench, &gemm, &peak, &error);
-    if (speak)
-        fprintf(stderr, "products: %.1f GFLOP/s at best, form within %.1f %% (median)\n", peak * 1e-9, 100 * error);
-    put_gemm(sink, name, &gemm);
-    for (int i = 0; i < 3; i++) {
-        struct attention_form attention;
-        bench_fit_attention(bench, head_dims[i], peak, &attention, &error);
-        if (speak)
-            fprintf(stderr, "attention, head width %d: %.2f of that, form within %.1f %%\n", head_dims[i],
-                    attention.eff, 100 * error);
-        put_attention(sink, name, &attention);
+    va_list list;
+    va_start(list, format);
+    if (bench->world->rank == 0)
+        vfprintf(stderr, format, list);
+    va_end(list);
+}
+
+static double median_of_three(const double *x)
+{
+    double low = fmin(x[0], x[1]), high = fmax(x[0], x[1]);
+    return fmax(low, fmin(high, x[2]));
+}
+
+/* The plans' own products: exact points, and the form of their experts. */
+static void measure_products(struct bench *bench, struct sink *sink, const char *name, const struct shapes *shapes,
+                             double peak, struct expert_form *experts)
+{
+    static double seconds[SHAPES_LINEAR_MAX][PHASES][ROUNDS];
+    double flop = 0, forward = 0, wgrad = 0;
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < shapes->n_linears; i++)
+            for (int phase = 0; phase < PHASES; phase++)
+                seconds[i][phase][round] = bench_product_s(bench, (enum phase)phase, shapes->linear[i].m,
+                                                           shapes->linear[i].n, shapes->linear[i].k);
+    for (int i = 0; i < shapes->n_linears; i++) {
+        const struct shape_linear *s = &shapes->linear[i];
+        double t[PHASES];
+        for (int phase = 0; phase < PHASES; phase++)
+            t[phase] = median_of_three(seconds[i][phase]);
+        if (s->expert) {
+            flop += 2 * (s->m + experts->pad_m) * s->n * s->k * s->products;
+            forward += 0.5 * (t[PHASE_F] + t[PHASE_B]) * s->products;
+            wgrad += t[PHASE_W] * s->products;
+            continue;
+        }
+        bool square = s->n == s->k;
+        put_point(sink, name, "gemm", s->m, s->n, s->k, square ? 0.5 * (t[PHASE_F] + t[PHASE_B]) : t[PHASE_F]);
+        put_point(sink, name, "gemm", s->m, s->k, s->n, t[PHASE_B]);
+        put_point(sink, name, "wgrad", s->n, s->k, s->m, t[PHASE_W]);
     }
-    double rate = bench_adamw_bytes_per_s(bench), pointwise = bench_pointwise(bench, &shape, rate);
-    if (speak)
-        fprintf(stderr, "memory-bound kernels: %.2f GB/s (optimizer), layers take %.2f of that time per byte\n",
-                rate * 1e-9, pointwise);
-    put_accelerator(sink, name, link, peak, rate, bench->world->size);
+    if (forward > 0)
+        *experts = (struct expert_form){.eff = flop / forward / peak, .pad_m = experts->pad_m, .wgrad = wgrad / forward};
+    say(bench, "products of the plans: %d shapes\n", shapes->n_linears);
+}
+
+/* Of one head width: the plans' shapes, else a grid of lengths. */
+static void measure_attention(struct bench *bench, struct sink *sink, const char *name, const struct shapes *shapes,
+                              int head_dim, double peak)
+{
+    static const int lengths[] = {64, 128, 256, 512, 1024};
+    struct bench_attention shape[SHAPES_ATTENTION_MAX];
+    struct attention_form form;
+    double error;
+    int n = 0;
+    for (int i = 0; i < shapes->n_attentions; i++)
+        if (shapes->attention[i].head_dim == head_dim)
+            shape[n++] = shapes->attention[i];
+    for (int i = 0, grid = n == 0; grid && i < 5; i++)
+        shape[n++] = (struct bench_attention){1, 4, 4, head_dim, lengths[i]};
+    bench_fit_attention(bench, n, shape, peak, &form, &error);
+    put_attention(sink, name, &form);
+    say(bench, "attention, head width %d: %.2f of that, form within %.1f %%\n", head_dim, form.eff, 100 * error);
+}
+
+static void measure_attentions(struct bench *bench, struct sink *sink, const char *name, const struct shapes *shapes,
+                               double peak)
+{
+    int widths[SHAPES_ATTENTION_MAX + 3] = {32, 64, 128}, n = 3;
+    for (int i = 0; i < shapes->n_attentions; i++) {
+        int at = 0;
+        while (at < n && widths[at] != shapes->attention[i].head_dim)
+            at++;
+        if (at == n)
+            widths[n++] = shapes->attention[i].head_dim;
+    }
+    for (int i = 0; i < n; i++)
+        measure_attention(bench, sink, name, shapes, widths[i], peak);
+}
+
+enum { PARAMETERS_MOST = 1 << 24 }; /* more than caches hold is enough */
+
+/* Means over the plans. */
+static void measure_memory(struct bench *bench, const struct shapes *shapes, double *ret_bytes_per_s,
+                           double *ret_pointwise)
+{
+    static const struct bench_pointwise usual = {.hidden = 256,
+                                                 .ffn = 704,
+                                                 .heads = 8,
+                                                 .kv_heads = 4,
+                                                 .head_dim = 32,
+                                                 .tokens = 1024,
+                                                 .vocab = 2048,
+                                                 .layers = 8,
+                                                 .parameters = 1 << 23};
+    const struct bench_pointwise *plan = shapes->n_plans > 0 ? shapes->plan : &usual;
+    int n = shapes->n_plans > 0 ? shapes->n_plans : 1;
+    double seconds_per_byte = 0;
+    *ret_pointwise = 0;
+    for (int i = 0; i < n; i++)
+        seconds_per_byte += 1 / bench_optimizer_bytes_per_s(bench, plan[i].parameters < PARAMETERS_MOST ? plan[i].parameters : PARAMETERS_MOST) / n;
+    *ret_bytes_per_s = 1 / seconds_per_byte;
+    for (int i = 0; i < n; i++)
+        *ret_pointwise += bench_pointwise(bench, &plan[i], *ret_bytes_per_s, kernel_latency_s) / n;
+    say(bench, "memory-bound kernels: %.2f GB/s (optimizer), layers take %.2f of that time per byte\n",
+        *ret_bytes_per_s * 1e-9, *ret_pointwise);
+}
+
+static void measure_kernels(struct bench *bench, struct sink *sink, const char *name, const char *link,
+                            const struct shapes *shapes)
+{
+    struct gemm_form gemm;
+    double peak, error, bytes_per_s, pointwise;
+    bench_fit_gemm(bench, &gemm, &peak, &error);
+    say(bench, "products: %.1f GFLOP/s at best, form within %.1f %% (median)\n", peak * 1e-9, 100 * error);
+    struct expert_form experts = {.eff = gemm.eff, .pad_m = gemm.pad_m, .t0_s = gemm.t0_s, .wgrad = gemm.wgrad};
+    put_gemm(sink, name, &gemm);
+    if (shapes->n_linears > 0)
+        measure_products(bench, sink, name, shapes, peak, &experts);
+    put_experts(sink, name, &experts);
+    measure_attentions(bench, sink, name, shapes, peak);
+    measure_memory(bench, shapes, &bytes_per_s, &pointwise);
+    put_accelerator(sink, name, link, peak, bytes_per_s, bench->world->size);
     put_stack(sink, pointwise);
 }
 
-static void measure_collectives(struct bench *bench, struct sink *sink, const char *name, const char *link, bool speak)
+/* Groups of `ranks` neighbours, all at once. */
+static void measure_group(struct bench *bench, struct sink *sink, const char *name, const char *link, int ranks)
 {
-    put_link(sink, link);
-    for (int op = 0; op < COLLECTIVE_OPS && bench->world->size > 1; op++) {
+    struct plan plan;
+    struct model model = {.kv_heads = ranks};
+    plan_defaults(&plan);
+    plan.tp = ranks;
+    plan.dp = bench->world->size / ranks;
+    world_release(bench->world);
+    world_build(bench->world, &plan, &model);
+    for (int op = 0; op < COLLECTIVE_OPS; op++) {
         struct alpha_beta curve;
-        bench_fit_collective(bench, (enum collective_op)op, &curve);
+        double error;
+        if (op == COLLECTIVE_P2P && ranks > 2)
+            continue;
+        bench_fit_collective(bench, bench->world->comm[WORLD_TP], (enum collective_op)op, &curve, &error);
         put_curve(sink, link, name, (enum collective_op)op, &curve);
-        if (speak)
-            fprintf(stderr, "%s of %d: %.1f us, %.2f GB/s\n", collective_names[op], curve.ranks,
-                    curve.line[0].alpha_s * 1e6, curve.line[2].bytes_per_s * 1e-9);
+        say(bench, "%s of %d: %.1f us, %.2f GB/s, lines within %.1f %%\n", collective_names[op], curve.ranks,
+            curve.line[0].alpha_s * 1e6, curve.line[curve.n_lines - 1].bytes_per_s * 1e-9, 100 * error);
     }
+}
+
+static void measure_collectives(struct bench *bench, struct sink *sink, const char *name, const char *link)
+{
+    int measured = 0, size = bench->world->size;
+    put_link(sink, link);
+    for (int ranks = 2; ranks <= size; ranks++)
+        if (size % ranks == 0 && (ranks == size || measured < ALPHA_BETA_RANKS_MAX - 1)) {
+            measure_group(bench, sink, name, link, ranks);
+            measured++;
+        }
 }
 
 static int write_cluster(const struct arguments *a, const char *link, int ranks, struct err *err)
@@ -221,16 +371,32 @@ static int write_cluster(const struct arguments *a, const char *link, int ranks,
     return file_write_atomic(a->cluster, text, strlen(text), err);
 }
 
-static int profile(const struct arguments *a, struct world *world, struct err *err)
+static int load_shapes(const struct arguments *a, struct shapes *ret, struct err *err)
+{
+    struct model model;
+    struct err warn = {0};
+    if (!a->model)
+        return 0;
+    if (model_load(a->model, &model, &warn, err) < 0)
+        return -1;
+    for (int i = 0; i < a->plans.n; i++) {
+        struct plan plan;
+        if (plan_load(a->plans.value[i], &plan, &warn, err) < 0 || plan_check(&plan, &model, NULL, &warn, err) < 0 ||
+            arch_check(&model, &plan, err) < 0 || shapes_add(ret, &model, &plan, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int measure_all(const struct arguments *a, struct world *world, const struct shapes *shapes, struct err *err)
 {
     char link[128], host[256] = "?";
     time_t now = time(NULL);
     struct device device;
-    struct bench bench = {world, &device, a->budget_ms * 1e-3};
+    struct bench bench = {.world = world, .device = &device, .budget_s = a->budget_ms * 1e-3};
     struct sink sink = {.err = err};
     struct plan plan;
     struct model model = {.kv_heads = 1};
-    bool first = world->rank == 0;
     gethostname(host, sizeof host - 1);
     strftime(sink.date, sizeof sink.date, "%Y-%m-%d", gmtime(&now));
     snprintf(sink.source, sizeof sink.source,
@@ -242,10 +408,12 @@ static int profile(const struct arguments *a, struct world *world, struct err *e
     plan_defaults(&plan);
     plan.dp = world->size;
     world_build(world, &plan, &model);
-    measure_kernels(&bench, &sink, a->name, link, first);
-    measure_collectives(&bench, &sink, a->name, link, first);
+    bench_begin(&bench, shapes_largest(shapes));
+    measure_kernels(&bench, &sink, a->name, link, shapes);
+    bench_end(&bench);
+    measure_collectives(&bench, &sink, a->name, link);
     int code = sink.failed ? EXIT_MACHINE : EXIT_ANSWERED;
-    if (code == EXIT_ANSWERED && first &&
+    if (code == EXIT_ANSWERED && world->rank == 0 &&
         (profile_rows_sort(&sink.rows, NULL, NULL) < 0 || profile_store_write(a->out, &sink.rows, sink.date, err) < 0 ||
          write_cluster(a, link, world->size, err) < 0))
         code = EXIT_MACHINE;
@@ -256,14 +424,17 @@ static int profile(const struct arguments *a, struct world *world, struct err *e
 int cmd_profile(struct world *world, int argc, char **argv)
 {
     struct arguments a = {.name = "planexec-cpu", .threads = 1, .budget_ms = 20};
+    static struct shapes shapes;
     struct err err = {0};
     int code = EXIT_ANSWERED;
     if (parse(&a, argc, argv, world, &err) < 0)
         code = EXIT_USAGE;
     else if (!a.help && a.device != 0)
         code = err_add(&err, "this planexec was built without device '%s'", devices[a.device]) < 0 ? EXIT_MACHINE : 0;
+    else if (!a.help && load_shapes(&a, &shapes, &err) < 0)
+        code = EXIT_INPUT;
     else if (!a.help)
-        code = profile(&a, world, &err);
+        code = measure_all(&a, world, &shapes, &err);
     exec_print(world, "profile", "", &err);
     return code;
 }

@@ -1,0 +1,40 @@
+/* How one number is measured; shared by the files of bench.h. */
+#ifndef EXEC_BENCH_INTERNAL_H
+#define EXEC_BENCH_INTERNAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "exec/bench.h"
+#include "kernels/kernels.h"
+
+struct bench_call {
+    void (*run)(void *context, int turn);
+    void *context;
+};
+
+/* Seconds of one call. Short ones are timed in packs of about 50 us. */
+double bench_call_s(const struct bench *bench, const struct bench_call *call);
+/* Mean of what lies between the quantiles [drop, 1 - drop]; sorts. */
+double bench_trimmed_mean(double *samples, int n, double drop);
+double bench_slowest(const struct bench *bench, double value); /* over all ranks */
+/* n of the kernels' type, or floats, that were long not touched: to read; to write or to add to. */
+void *bench_input(struct bench *bench, int64_t n);
+void *bench_output(struct bench *bench, enum element type, int64_t n);
+/* Elements of the kernels' type, or floats: numbers between -0.5 and 0.5. */
+void *bench_elements(struct device *device, int64_t n);
+float *bench_floats(struct device *device, int64_t n);
+int bench_by_value(const void *a, const void *b);              /* of doubles, for qsort */
+
+/* Minimises the mean squared log error, outliers counting linearly, by trying steps up and down, one parameter at a
+ * time, ever smaller. Returns the median of |fit / measured - 1|. */
+struct bench_fit {
+    double (*time)(const double *parameter, const void *point);
+    const char *points; /* n of `stride` bytes */
+    size_t stride;
+    const double *measured;
+    int n, parameters;
+};
+double bench_search(const struct bench_fit *fit, double *parameter);
+
+#endif

@@ -1,0 +1,218 @@
+/* Memory-bound kernels: the optimizer's step, and what a layer and the loss are made of beside products. */
+#include <stdlib.h>
+
+#include "exec/bench.h"
+#include "exec/bench_internal.h"
+#include "exec/device.h"
+#include "kernels/kernels.h"
+
+/* --- optimizer -------------------------------------------------------------------- */
+
+struct optimizer_call {
+    const struct bench *bench;
+    int64_t n;
+    float *gradient, *weight, *m, *v;
+    void *copy; /* NULL where elements are floats: nothing is copied then */
+    double *sum;
+};
+
+static void run_optimizer(void *context, int turn)
+{
+    const struct optimizer_call *o = context;
+    struct adamw_part part = {0, o->n, 0.1f};
+    struct adamw a = {.learning_rate = 1e-3f,
+                      .beta1 = 0.9f,
+                      .beta2 = 0.95f,
+                      .epsilon = 1e-8f,
+                      .correction1 = 0.1f,
+                      .correction2 = 0.05f,
+                      .gradient_scale = 1};
+    struct device *d = o->bench->device;
+    (void)turn;
+    d->kernels->sum_squares(d->queue, 1, &part, o->gradient, o->sum);
+    d->kernels->adamw(d->queue, &a, 1, &part, o->gradient, o->weight, o->m, o->v, o->copy);
+    d->zero(d, o->gradient, (size_t)o->n * sizeof *o->gradient);
+}
+
+double bench_optimizer_bytes_per_s(struct bench *bench, int64_t parameters)
+{
+    struct device *device = bench->device;
+    bool copies = device->kernels->type != ELEMENT_F32;
+    struct optimizer_call o = {.bench = bench,
+                               .n = parameters,
+                               .gradient = bench_floats(device, parameters),
+                               .weight = bench_floats(device, parameters),
+                               .m = bench_floats(device, parameters),
+                               .v = device_floats(device, parameters),
+                               .copy = copies ? device_elements(device, parameters) : NULL,
+                               .sum = (double *)(void *)device_floats(device, 2)};
+    struct bench_call call = {run_optimizer, &o};
+    double seconds = bench_call_s(bench, &call);
+    float *buffers[] = {o.gradient, o.weight, o.m, o.v};
+    for (int i = 0; i < 4; i++)
+        device_free(device, buffers[i], parameters);
+    device_free_elements(device, o.copy, parameters);
+    device_free(device, o.sum, 2);
+    return 38.0 * (double)parameters / seconds;
+}
+
+/* --- layers ----------------------------------------------------------------------- */
+
+enum {
+    NORM,
+    NORM_BACK,
+    ROTARY,
+    RESIDUAL,
+    ACTIVATION,
+    ACTIVATION_BACK,
+    ZERO,
+    LOSS,
+    LOSS_BACK,
+    EMBEDDING,
+    EMBEDDING_BACK,
+    POINTWISE_KINDS
+};
+
+struct pointwise_call {
+    struct bench *bench;
+    const struct bench_pointwise *shape;
+    void *x, *y;                                 /* just written; elements, of the widest rows */
+    float *floats, *cosine, *sine, *mean, *rstd; /* gradients of weights; [tokens x head width]; [tokens] */
+    int *index;
+    int kind;
+};
+
+static void *kept(const struct pointwise_call *p, int width)
+{
+    return bench_input(p->bench, (int64_t)p->shape->tokens * width);
+}
+
+static void *fresh(const struct pointwise_call *p, int width)
+{
+    return bench_output(p->bench, p->bench->device->kernels->type, (int64_t)p->shape->tokens * width);
+}
+
+/* Two gradients of a norm's input, one of q, k and v. */
+static void run_zero(const struct pointwise_call *p)
+{
+    const struct bench_pointwise *s = p->shape;
+    struct device *device = p->bench->device;
+    size_t rows = (size_t)s->tokens * element_bytes(device->kernels->type);
+    device->zero(device, p->x, rows * (size_t)s->hidden);
+    device->zero(device, p->y, rows * (size_t)s->hidden);
+    device->zero(device, p->floats,
+                 (size_t)s->tokens * (size_t)((s->heads + 2 * s->kv_heads) * s->head_dim) * sizeof *p->floats);
+}
+
+static void run_layer(const struct pointwise_call *p)
+{
+    const struct bench_pointwise *s = p->shape;
+    const struct kernels *k = p->bench->device->kernels;
+    void *queue = p->bench->device->queue;
+    switch (p->kind) {
+    case NORM:
+        k->norm_forward(queue, s->tokens, s->hidden, s->hidden, 1e-5f, false, p->x, p->y, NULL, fresh(p, s->hidden),
+                        p->mean, p->rstd);
+        break;
+    case NORM_BACK:
+        k->norm_backward(queue, s->tokens, s->hidden, s->hidden, false, kept(p, s->hidden), p->x, p->mean, p->rstd,
+                         p->y, true, p->x, p->floats, NULL);
+        break;
+    case ROTARY:
+        k->rotary(queue, s->tokens, s->heads + s->kv_heads, s->head_dim, (s->heads + 2 * s->kv_heads) * s->head_dim,
+                  p->cosine, p->sine, false, p->x);
+        break;
+    case RESIDUAL:
+        k->add(queue, (int64_t)s->tokens * s->hidden, p->x, p->y);
+        break;
+    case ACTIVATION:
+        k->activation_forward(queue, ACTIVATION_SILU, true, s->tokens, s->ffn, p->x, fresh(p, s->ffn));
+        break;
+    case ACTIVATION_BACK:
+        k->activation_backward(queue, ACTIVATION_SILU, true, s->tokens, s->ffn, kept(p, 2 * s->ffn), p->y, p->x);
+        break;
+    default:
+        run_zero(p);
+        break;
+    }
+}
+
+static void run_pointwise(void *context, int turn)
+{
+    const struct pointwise_call *p = context;
+    const struct bench_pointwise *s = p->shape;
+    const struct kernels *k = p->bench->device->kernels;
+    void *queue = p->bench->device->queue;
+    (void)turn;
+    switch (p->kind) {
+    case LOSS:
+        k->logits_max(queue, s->tokens, s->vocab, s->vocab, p->x, p->mean);
+        k->logits_sum(queue, s->tokens, s->vocab, s->vocab, p->x, p->mean, p->index, 0, p->rstd, p->cosine);
+        break;
+    case LOSS_BACK:
+        k->logits_gradient(queue, s->tokens, s->vocab, s->vocab, fresh(p, s->vocab), p->mean, p->rstd, p->index, 0, 1e-3f);
+        break;
+    case EMBEDDING:
+        k->embedding_forward(queue, s->tokens, s->hidden, p->index, 0, s->vocab,
+                             bench_input(p->bench, (int64_t)s->vocab * s->hidden), fresh(p, s->hidden));
+        break;
+    case EMBEDDING_BACK:
+        k->embedding_backward(queue, s->tokens, s->hidden, p->index, 0, s->vocab, p->y,
+                              bench_output(p->bench, ELEMENT_F32, (int64_t)s->vocab * s->hidden));
+        break;
+    default:
+        run_layer(p);
+        break;
+    }
+}
+
+static int *spread_words(struct device *device, int tokens, int vocab)
+{
+    int *index = device_ints(device, tokens), *host = malloc((size_t)tokens * sizeof *host);
+    if (!host)
+        abort();
+    for (int t = 0; t < tokens; t++)
+        host[t] = (int)((int64_t)t * 7919 % vocab);
+    device->upload(device, index, host, (size_t)tokens * sizeof *host);
+    free(host);
+    return index;
+}
+
+/* Calls per layer, and bytes per call in fp32 as cost/ops*.c count them (fused loss: 10 per logit each way; zeros are
+ * not counted apart); the ends of the model are spread over its layers. */
+double bench_pointwise(struct bench *bench, const struct bench_pointwise *s, double bytes_per_s, double latency_s)
+{
+    double t = s->tokens, hidden = t * s->hidden * 4, ffn = t * s->ffn * 4, logits = t * s->vocab, end = 1.0 / s->layers;
+    double qk = t * (s->heads + s->kv_heads) * s->head_dim * 4;
+    const double bytes[POINTWISE_KINDS] = {2 * hidden, 3 * hidden, 2 * qk,      2.5 * hidden, 3 * ffn,   5 * ffn,
+                                           0,          10 * logits, 10 * logits, 2 * hidden,   3 * hidden};
+    const double calls[POINTWISE_KINDS] = {2, 2, 2, 4, 1, 1, 1, end, end, end, end};
+    struct device *device = bench->device;
+    int64_t widest = s->vocab > 2 * s->ffn ? s->vocab : 2 * s->ffn, angles = (int64_t)s->tokens * s->head_dim;
+    int64_t n = s->tokens * (widest > 4 * s->hidden ? widest : 4 * s->hidden);
+    struct pointwise_call p = {.bench = bench,
+                               .shape = s,
+                               .x = bench_elements(device, n),
+                               .y = bench_elements(device, n),
+                               .floats = bench_floats(device, n),
+                               .cosine = bench_floats(device, angles),
+                               .sine = bench_floats(device, angles),
+                               .mean = bench_floats(device, s->tokens),
+                               .rstd = bench_floats(device, s->tokens),
+                               .index = spread_words(device, s->tokens, s->vocab)};
+    struct bench_call call = {run_pointwise, &p};
+    double seconds = 0, counted = 0;
+    for (p.kind = 0; p.kind < POINTWISE_KINDS; p.kind++) {
+        seconds += calls[p.kind] * (bench_call_s(bench, &call) - (bytes[p.kind] > 0 ? latency_s : 0));
+        counted += calls[p.kind] * bytes[p.kind] / bytes_per_s;
+    }
+    device_free_elements(device, p.x, n);
+    device_free_elements(device, p.y, n);
+    device_free(device, p.floats, n);
+    device_free(device, p.cosine, angles);
+    device_free(device, p.sine, angles);
+    device_free(device, p.mean, s->tokens);
+    device_free(device, p.rstd, s->tokens);
+    device_free(device, p.index, s->tokens);
+    return seconds / counted;
+}
