@@ -38,6 +38,17 @@ static shape shape_of(int columns)
     return shape{each, dim3((unsigned)(divide_up<int>(divide_up<int>(vectors, each), WARP) * WARP))};
 }
 
+/* This thread's vectors of a row. */
+template <int V, bool ALIGNED>
+static __device__ __forceinline__ void load_row(const element_t *row, int columns, uint4 (&to)[V])
+{
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        int c = ((int)threadIdx.x + k * (int)blockDim.x) * VECTOR;
+        to[k] = load_vector<ALIGNED>(row + c, columns - c);
+    }
+}
+
 /* -- forward ---------------------------------------------------------------------------------------------------------- */
 
 struct norm_output {
@@ -54,17 +65,27 @@ static __device__ __forceinline__ void normalise(const norm_rows &n, float mean,
 #pragma unroll
     for (int k = 0; k < V; k++) {
         int c = ((int)threadIdx.x + k * (int)blockDim.x) * VECTOR, left = n.columns - c;
-        float value[VECTOR], weight[VECTOR], bias[VECTOR] = {0, 0, 0, 0, 0, 0, 0, 0};
+        float value[VECTOR], weight[VECTOR], bias[VECTOR] = {};
         if (left <= 0)
-            break;
+            break; /* and one vector at a time, with the fewer registers */
         unpack(packed[k], value);
-        unpack(load_vector<ALIGNED>(n.weight + c, left), weight);
+        unpack(load_vector<ALIGNED>(n.weight + c, left), weight); /* in the cache, from the blocks before */
         if (n.bias)
             unpack(load_vector<ALIGNED>(n.bias + c, left), bias);
         for (int i = 0; i < VECTOR; i++)
             value[i] = (value[i] - mean) * rstd * weight[i] + bias[i];
         store_vector<ALIGNED>(y + c, left, pack(value));
     }
+}
+
+static __device__ __forceinline__ uint4 add_vectors(uint4 x, uint4 y)
+{
+    float value[VECTOR], more[VECTOR];
+    unpack(x, value);
+    unpack(y, more);
+    for (int i = 0; i < VECTOR; i++)
+        value[i] += more[i];
+    return pack(value);
 }
 
 /* Mean, and the sum of squares of what is left of it, as the plain version: the mean first. */
@@ -100,21 +121,14 @@ static __global__ void __launch_bounds__(THREADS_MOST) norm_forward_kernel(norm_
         return;
     int64_t start = (int64_t)row * n.stride;
     uint4 packed[V];
-#pragma unroll
-    for (int k = 0; k < V; k++) {
-        int c = ((int)threadIdx.x + k * (int)blockDim.x) * VECTOR;
-        packed[k] = load_vector<ALIGNED>(n.x + start + c, n.columns - c);
-    }
+    load_row<V, ALIGNED>(n.x + start, n.columns, packed);
     if (out.residual) {
+        uint4 residual[V]; /* all of it before the first store */
+        load_row<V, ALIGNED>(out.residual + start, n.columns, residual);
 #pragma unroll
         for (int k = 0; k < V; k++) {
             int c = ((int)threadIdx.x + k * (int)blockDim.x) * VECTOR;
-            float value[VECTOR], more[VECTOR];
-            unpack(load_vector<ALIGNED>(out.residual + start + c, n.columns - c), more);
-            unpack(packed[k], value);
-            for (int i = 0; i < VECTOR; i++)
-                value[i] += more[i];
-            packed[k] = pack(value);
+            packed[k] = add_vectors(packed[k], residual[k]);
             store_vector<ALIGNED>(out.x + start + c, n.columns - c, packed[k]);
         }
     }
@@ -134,18 +148,6 @@ static __global__ void __launch_bounds__(THREADS_MOST) norm_forward_kernel(norm_
     normalise<V, ALIGNED>(n, mean, rstd, packed, out.y + start);
 }
 
-/* x + residual, stored. */
-template <bool ALIGNED>
-static __device__ __forceinline__ void add_residual(const norm_rows &n, const norm_output &out, int64_t at, int left)
-{
-    float value[VECTOR], more[VECTOR];
-    unpack(load_vector<ALIGNED>(n.x + at, left), value);
-    unpack(load_vector<ALIGNED>(out.residual + at, left), more);
-    for (int i = 0; i < VECTOR; i++)
-        value[i] += more[i];
-    store_vector<ALIGNED>(out.x + at, left, pack(value));
-}
-
 /* Rows of any width, read once for each of: mean, squares, result. */
 template <bool ALIGNED>
 static __global__ void __launch_bounds__(THREADS_MOST) norm_forward_wide_kernel(norm_rows n, norm_output out)
@@ -154,8 +156,12 @@ static __global__ void __launch_bounds__(THREADS_MOST) norm_forward_wide_kernel(
     int row = (int)blockIdx.x, first = (int)threadIdx.x * VECTOR, step = (int)blockDim.x * VECTOR;
     int64_t start = (int64_t)row * n.stride;
     float sum = 0, squares = 0, value[VECTOR];
-    for (int c = first; c < n.columns && out.residual; c += step)
-        add_residual<ALIGNED>(n, out, start + c, n.columns - c);
+    for (int c = first; c < n.columns && out.residual; c += step) {
+        int left = n.columns - c;
+        uint4 residual = load_vector<ALIGNED>(out.residual + start + c, left);
+        store_vector<ALIGNED>(out.x + start + c, left,
+                              add_vectors(load_vector<ALIGNED>(n.x + start + c, left), residual));
+    }
     for (int c = first; c < n.columns && n.centred && !out.given; c += step) {
         unpack(load_vector<ALIGNED>(n.x + start + c, n.columns - c), value);
         for (int i = 0; i < VECTOR; i++)
@@ -315,16 +321,6 @@ static __device__ __forceinline__ uint4 row_gradient(uint4 x, uint4 dy, uint4 we
 }
 
 template <int V, bool ALIGNED>
-static __device__ __forceinline__ void load_row(const element_t *row, int columns, uint4 (&to)[V])
-{
-#pragma unroll
-    for (int k = 0; k < V; k++) {
-        int c = ((int)threadIdx.x + k * (int)blockDim.x) * VECTOR;
-        to[k] = load_vector<ALIGNED>(row + c, columns - c);
-    }
-}
-
-template <int V, bool ALIGNED>
 static __device__ __forceinline__ void store_sums(float *row, int columns, const float (&sum)[V][VECTOR])
 {
 #pragma unroll
@@ -457,11 +453,11 @@ static void launch_backward_of(void *queue, bool aligned, int vectors, dim3 grid
         launch_backward<2, false>(queue, aligned, grid, block, n, d);
 }
 
-/* Blocks that together fill the device: about 768 threads for each processor, so that the partial rows stay few. */
-static int backward_blocks(int rows, dim3 block)
+/* Blocks that are resident together: a thread has about 80 registers with one vector, 128 with two. */
+static int backward_blocks(int rows, const shape &s)
 {
-    int threads = (int)(block.x * block.y), blocks = cuda_processors() * divide_up<int>(768, threads);
-    int needed = divide_up<int>(rows, (int)block.y);
+    int threads = (int)(s.block.x * s.block.y), resident = (s.vectors == 1 ? 768 : 512) / threads;
+    int blocks = cuda_processors() * (resident > 1 ? resident : 1), needed = divide_up<int>(rows, (int)s.block.y);
     return needed < blocks ? needed : blocks;
 }
 
@@ -484,7 +480,7 @@ void cuda_norm_backward(void *queue, int rows, int columns, int stride, bool cen
     bool wide = columns > BACKWARD_COLUMNS;
     bool aligned = columns % VECTOR == 0 && is_aligned(x, stride) && is_aligned(weight, 0) && is_aligned(dy, 0) &&
                    is_aligned(dx, 0);
-    int blocks = wide ? divide_up<int>(columns, THREADS * VECTOR) : backward_blocks(rows, s.block);
+    int blocks = wide ? divide_up<int>(columns, THREADS * VECTOR) : backward_blocks(rows, s);
     int partial_rows = wide ? divide_up<int>(4 * cuda_processors(), blocks) : blocks * (int)s.block.y;
     partial_rows = partial_rows < rows ? partial_rows : rows;
     int64_t floats = (int64_t)partial_rows * columns;

@@ -273,7 +273,9 @@ static __global__ void __launch_bounds__(THREADS)
         element_t *to = y + (int64_t)r * columns + c;
         if (accumulate)
             unpack(load_vector<ALIGNED>(to, left), sum);
-        for (int j = first[r]; j < first[r + 1]; j++) {
+        int end = first[r + 1];
+#pragma unroll 4
+        for (int j = first[r]; j < end; j++) {
             int from = index[j];
             float w = weight ? weight[from] : 1;
             unpack(load_vector<ALIGNED>(x + (int64_t)from * columns + c, left), value);

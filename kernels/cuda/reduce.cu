@@ -99,6 +99,8 @@ static __global__ void __launch_bounds__(THREADS) rank_rows_kernel(int rows, con
         order[rank] = row;
 }
 
+enum { RUN_STEP = 4 };
+
 /* Blocks x own columns; y is a rank, and the first of its token's run sums the run. */
 template <bool ALIGNED>
 static __global__ void __launch_bounds__(THREADS)
@@ -115,11 +117,21 @@ static __global__ void __launch_bounds__(THREADS)
         float sum[VECTOR], value[VECTOR];
         float *out = dtable + (int64_t)at * columns + c;
         load_floats<ALIGNED>(out, left, sum);
-        for (int r = rank; r < rows && token[order[r]] == own; r++) {
-            unpack(load_vector<ALIGNED>(dy + (int64_t)order[r] * columns + c, left), value);
+        bool more = true;
+        for (int r = rank; more; r += RUN_STEP) { /* some rows at a time, so that their loads overlap */
+            uint4 row[RUN_STEP];
 #pragma unroll
-            for (int i = 0; i < VECTOR; i++)
-                sum[i] += value[i];
+            for (int i = 0; i < RUN_STEP; i++) {
+                int from = r + i < rows ? order[r + i] : -1;
+                more = more && from >= 0 && token[from] == own;
+                row[i] = load_vector<ALIGNED>(dy + (int64_t)from * columns + c, more ? left : 0);
+            }
+#pragma unroll
+            for (int i = 0; i < RUN_STEP; i++) {
+                unpack(row[i], value);
+                for (int k = 0; k < VECTOR; k++)
+                    sum[k] += value[k];
+            }
         }
         store_floats<ALIGNED>(out, left, sum);
     }
