@@ -114,12 +114,11 @@ static void add_parameter(struct calibration *c, const struct fitted_field *f, c
     p->high = row && isfinite(row->high) ? row->high * unit : f->logarithmic ? p->prior * 2 : fmax(2 * p->prior, 1e-3);
     if (!(p->prior > 0 || !f->logarithmic) || !(p->low < p->high))
         return;
-    p->shared = c->options.common > 0 && f->section == SECTION_STACK && f->logarithmic;
     double freedom = c->options.freedom * (f->section == SECTION_STACK && f->logarithmic ? 1 : firm);
     p->sigma = freedom * (calibrate_x(p, p->high) - calibrate_x(p, p->low));
     for (int i = 0; i < c->validation->table.n; i++)
         p->runs += c->weight[i] > 0 && depends(c, p, &c->validation->outcome[i]);
-    c->n += p->runs > 0 || p->shared;
+    c->n += p->runs > 0;
 }
 
 /* ---- which runs ---- */
@@ -140,17 +139,6 @@ static void weigh_runs(struct calibration *c)
         if (n > 20)
             c->weight[i] = sqrt(20.0 / n);
     }
-}
-
-/* Stacks without runs follow the others in what all have in common. */
-static void add_stacks_without_runs(struct calibration *c)
-{
-    const char *names[PROFILE_NAMES_MAX];
-    int n = profile_names(c->validation->profile, SECTION_STACK, names);
-    for (int i = 0; i < n && c->options.common > 0; i++)
-        for (size_t f = 0; f < sizeof fitted / sizeof *fitted; f++)
-            if (fitted[f].section == SECTION_STACK && fitted[f].logarithmic)
-                add_parameter(c, &fitted[f], names[i]);
 }
 
 static void list_users(struct calibration *c, struct arena *arena)
@@ -184,7 +172,6 @@ int calibrate_init(struct calibration *ret, struct validation *v, const struct c
         for (size_t f = 0; ret->weight[i] > 0 && f < sizeof fitted / sizeof *fitted; f++)
             add_parameter(ret, &fitted[f], fitted[f].section == SECTION_STACK ? o->mapped.plan.stack : o->run->accelerator);
     }
-    add_stacks_without_runs(ret);
     list_users(ret, arena);
     return ret->n > 0 ? 0 : err_add(err, "nothing to fit: '%s' names no stack or accelerator of these runs", options->only);
 }
@@ -207,13 +194,10 @@ int calibrate_rows(const struct calibration *c, const char *date, const char *so
         const char *unit = row ? row->unit : profile_unit_si(q->field->dimension);
         double factor = profile_unit_factor(unit, q->field->dimension);
         char from[PROFILE_SOURCE_MAX];
-        if (q->runs > 0)
-            snprintf(from, sizeof from, "fit over %d runs of %s", q->runs, source);
-        else
-            snprintf(from, sizeof from, "as the stacks with runs in %s", source);
+        snprintf(from, sizeof from, "fit over %d runs of %s", q->runs, source);
         struct profile_row out = {.section = q->section, .name = q->name, .key = q->key, .field = q->field->name, .unit = unit,
                                   .value = strtod_rounded(q->value / factor), .low = q->low / factor, .high = q->high / factor,
-                                  .provenance = q->runs > 0 ? PROVENANCE_MEASURED : PROVENANCE_ASSUMED, .date = date, .source = from};
+                                  .provenance = PROVENANCE_MEASURED, .date = date, .source = from};
         if (profile_rows_add(rows, &out, err) < 0)
             result = -1;
     }

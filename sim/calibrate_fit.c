@@ -163,31 +163,6 @@ static double distance(const struct calibration *c, const double *x, int p)
     return (x[p] - calibrate_x(q, q->prior)) / q->sigma;
 }
 
-static bool share_field(const struct calibration *c, int p, int r)
-{
-    return c->parameter[p].shared && c->parameter[r].shared && c->parameter[p].field == c->parameter[r].field;
-}
-
-/* Distances of the n numbers of a shared field are r u + e, u common and e each number's own, both normal with sigma 1 and
- * r = common / freedom: their precision is I - k 11' with this k. */
-static double shared_part(const struct calibration *c, int p)
-{
-    double r = c->options.common / c->options.freedom;
-    int n = 0;
-    for (int i = 0; i < c->n; i++)
-        n += share_field(c, p, i);
-    return n > 0 ? r * r / (1 + n * r * r) : 0;
-}
-
-/* The prior's precision times the distances. */
-static double pull(const struct calibration *c, const double *x, int p)
-{
-    double part = shared_part(c, p), sum = distance(c, x, p);
-    for (int i = 0; i < c->n && part > 0; i++)
-        sum -= share_field(c, p, i) ? part * distance(c, x, i) : 0;
-    return sum;
-}
-
 static double cost_of(const struct calibration *c, const double *x, const double *residual)
 {
     double sum = 0;
@@ -195,7 +170,7 @@ static double cost_of(const struct calibration *c, const double *x, const double
         if (c->weight[i] > 0)
             sum += c->weight[i] * huber(residual[i]);
     for (int p = 0; p < c->n; p++)
-        sum += distance(c, x, p) * pull(c, x, p);
+        sum += distance(c, x, p) * distance(c, x, p);
     return sum;
 }
 
@@ -206,11 +181,9 @@ static void fill_normal(const struct fit *fit, double *matrix, double *gradient)
     int n = c->n;
     memset(matrix, 0, (size_t)n * (size_t)n * sizeof *matrix);
     for (int p = 0; p < n; p++) {
-        double sigma = c->parameter[p].sigma, part = shared_part(c, p);
+        double sigma = c->parameter[p].sigma;
         matrix[p * n + p] = 1 / (sigma * sigma);
-        gradient[p] = pull(c, fit->x, p) / sigma;
-        for (int r = 0; r < n && part > 0; r++)
-            matrix[p * n + r] -= share_field(c, p, r) ? part / (sigma * c->parameter[r].sigma) : 0;
+        gradient[p] = distance(c, fit->x, p) / sigma;
     }
     for (int i = 0; i < c->validation->table.n; i++) {
         double weight = c->weight[i] > 0 ? c->weight[i] / fmax(1, fabs(fit->residual[i])) : 0;

@@ -50,7 +50,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"trust", OPT_STRING, &a->trust, 0, 0, NULL, "A", "fit only the runs whose trust column says so"},
         {"folds", OPT_INT, &a->folds, 0, 1000, NULL, "N", "parts of the cross-validation (default 10; 0 = none)"},
         {"threads", OPT_INT, &a->threads, 1, 256, NULL, "N", "threads; the answer is the same for any number (default: one for each core)"},
-        {"full-table", OPT_FLAG, &a->full_table, 0, 0, NULL, NULL, "numbers of stacks freer, with what all have in common; groups of many runs count less: how the shipped numbers are made"},
+        {"full-table", OPT_FLAG, &a->full_table, 0, 0, NULL, NULL, "weaker prior, groups of many runs count less: how the shipped numbers are made"},
         {"leave-groups-out", OPT_FLAG, &a->leave_out, 0, 0, NULL, NULL, "fit without each group of runs in turn, and how well it is predicted then"},
         {"intervals", OPT_FLAG, &a->intervals, 0, 0, NULL, NULL, "no fit: the 80 % intervals of predictions, by stack, experts and nodes"},
         {"source", OPT_STRING, &a->source, 0, 0, NULL, "TEXT", "written beside each number (default: the table's name)"},
@@ -257,7 +257,7 @@ static void print_groups_table(const struct left_out *groups, int n)
     }
     table_print(table, stdout);
     puts("\n|error| of each group's step times, fitted with it and without it. Lost: numbers of its predictions that no run\n"
-         "of another group tells; they are the prior again, moved as the other stacks moved from theirs.");
+         "of another group tells; they are the prior again.");
     table_free(table);
 }
 
@@ -324,7 +324,7 @@ static int fit(const struct arguments *a, struct validation *validation, struct 
     options.trust = a->trust ? a->trust : "";
     options.only = a->only ? a->only : "";
     if (a->full_table) {
-        options.freedom = options.common = 0.3;
+        options.freedom = 0.3;
         options.by_group = true;
     }
     validation->threads = (int)a->threads;
