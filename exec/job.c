@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cost/base/err.h"
@@ -17,6 +18,12 @@ void exec_print(const struct world *world, const char *command, const char *kind
     }
 }
 
+/* What this process was started by: mpirun sets its own variable inside a Slurm job, too. */
+static const char *launcher(void)
+{
+    return getenv("SLURM_STEP_ID") && !getenv("OMPI_COMM_WORLD_SIZE") ? "srun -n" : "mpirun -np";
+}
+
 static int load(struct job *job, const struct job_options *options, const struct world *world, struct err *warn,
                 struct err *err)
 {
@@ -32,8 +39,8 @@ static int load(struct job *job, const struct job_options *options, const struct
             warn,
             "the plan's precision is not fp32, the arithmetic of this device is; --bf16 emulates the rounding of bf16");
     if (plan_world(&job->plan) != world->size)
-        return err_add(err, "the plan is for %lld ranks, %d were started; start it with: mpirun -np %lld planexec ...",
-                       (long long)plan_world(&job->plan), world->size, (long long)plan_world(&job->plan));
+        return err_add(err, "the plan is for %lld ranks, not %d; start it with: %s %lld planexec ...",
+                       (long long)plan_world(&job->plan), world->size, launcher(), (long long)plan_world(&job->plan));
     return data_load(options->data, (int)options->data_bits, job->model.vocab, (uint64_t)options->seed, &job->data,
                      err);
 }

@@ -163,6 +163,20 @@ static void allocate(struct params *params, struct unit *unit)
     unit->v = device_floats(device, unit->owned);
 }
 
+int64_t params_bytes(const struct params *params)
+{
+    int64_t element = (int64_t)element_bytes(params->device->kernels->type), sum = 0, largest = 0;
+    for (int i = 0; i < params->n; i++) {
+        int64_t ranks = comm_size(params->unit[i]->group), size = (params->unit[i]->size + ranks - 1) / ranks * ranks;
+        int64_t owned = params->zero > 0 ? size / ranks : size;
+        sum += params->zero < 3 ? size * element : 0;
+        sum += is_apart(params) ? owned * 4 : 0;
+        sum += (params->zero < 2 ? size : owned) * 4 + 2 * owned * 4;
+        largest = size > largest ? size : largest;
+    }
+    return sum + (params->zero == 3 ? largest * element : 0);
+}
+
 void params_allocate(struct params *params)
 {
     for (int i = 0; i < params->n; i++)

@@ -72,6 +72,8 @@ struct params {
 struct unit *params_unit(struct params *params, const char *key, struct comm *group, bool *ret_new);
 /* Adds a matrix; returns its offset. Before params_allocate only. */
 int64_t unit_add(struct unit *unit, const struct param *param);
+/* What params_allocate will take, with the largest unit gathered (ZeRO-3). */
+int64_t params_bytes(const struct params *params);
 void params_allocate(struct params *params); /* and fills in the first weights */
 void params_release(struct params *params);
 int64_t params_count(const struct params *params); /* elements, no padding */

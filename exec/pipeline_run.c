@@ -1,5 +1,6 @@
 #include "exec/pipeline_run.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,6 +207,28 @@ static void build_events(struct pipeline_run *run)
         run->event[i] = run->ex->device->event_new(run->ex->device);
 }
 
+/* Before memory is filled: do weights, gradients and optimizer fit on every rank? The one that lacks most says so. */
+static void check_room(struct executor *ex)
+{
+    struct comm *all = ex->world->comm[WORLD_ALL];
+    double needed = (double)params_bytes(&ex->params), limit = (double)ex->device->bytes_limit;
+    double lack = needed - limit, most = lack;
+    comm_all_reduce_doubles(all, COMM_MAX, 1, &most);
+    if (most <= 0)
+        return;
+    double speaker = lack < most ? -1 : ex->world->rank;
+    comm_all_reduce_doubles(all, COMM_MAX, 1, &speaker);
+    if ((int)speaker == ex->world->rank && ex->device->fail) {
+        char sentence[200];
+        snprintf(sentence, sizeof sentence,
+                 "weights, gradients and optimizer take %.1f GiB on this rank, which may use %.1f (--max-memory): more "
+                 "ranks, or ZeRO",
+                 needed / 1073741824, limit / 1073741824);
+        ex->device->fail(ex->device->fail_context, sentence);
+    }
+    comm_barrier(all); /* never met */
+}
+
 struct pipeline_run *pipeline_new(struct executor *ex, const struct program *program, const struct pacing *pacing)
 {
     struct pipeline_run *run = zeroed(1, sizeof *run);
@@ -224,8 +247,10 @@ struct pipeline_run *pipeline_new(struct executor *ex, const struct program *pro
     mark_shared(ex, program);
     build_links(run);
     build_events(run);
-    if (!pacing)
+    if (!pacing) {
+        check_room(ex);
         params_allocate(&ex->params);
+    }
     return run;
 }
 

@@ -39,6 +39,27 @@ for option in '"dropout":true' '"activation_offload_layers":2' '"optimizer_offlo
     case $option in *dp*) ranks=2 ;; *pp*) ranks=2 ;; *) ranks=1 ;; esac
     expect 3 'the plan' $ranks run --model "$model" --plan "$scratch/plan.json"
 done
+plan '"pp":2'
+SLURM_STEP_ID=0 "$planexec" run --model "$model" --plan "$scratch/plan.json" >"$scratch/out" 2>"$scratch/err" </dev/null
+code=$?
+[ $code -eq 3 ] && grep -q 'start it with: srun -n 2 planexec' "$scratch/err" || {
+    echo "another world size under srun: exit code $code"
+    cat "$scratch/err"
+    failed=$((failed + 1))
+}
+# A model of 405 G parameters is refused before memory is filled, by one of the ranks.
+cat >"$scratch/large.json" <<END
+{"model_type":"llama","hidden_size":16384,"intermediate_size":53248,"num_hidden_layers":126,"num_attention_heads":128,
+ "num_key_value_heads":8,"vocab_size":128256,"max_position_embeddings":8192,"rms_norm_eps":1e-5,"hidden_act":"silu"}
+END
+plan '"tp":2'
+start=$(date +%s)
+expect 4 'weights, gradients and optimizer take 30[0-9][0-9].. GiB on this rank' 2 run --model "$scratch/large.json" --plan "$scratch/plan.json"
+[ $(($(date +%s) - start)) -le 20 ] || {
+    echo "the large model took $(($(date +%s) - start)) s to be refused"
+    failed=$((failed + 1))
+}
+plan '"pp":2'
 # Only the second stage is too large: one rank fails in the middle of a step, while the other one waits for it.
 plan '"pp":2,"layers_per_stage":[1,3]'
 expect 4 'rank 1 on .*no room for' 2 run --model "$model" --plan "$scratch/plan.json" --steps 100 --max-memory 2500KiB
