@@ -139,24 +139,34 @@ static double distinct(double n, double k)
     return n * (1 - pow(1 - 1 / n, k));
 }
 
-double collective_dispatch_s(const struct cluster *cluster, const struct span *span, double tokens, double row_bytes, int experts_per_token,
-                             int max_nodes)
+double routing_places(const struct routing *r, double places)
+{
+    if (r->groups <= 1 || r->limit <= 0 || r->limit >= r->groups)
+        return distinct(places, r->chosen);
+    if (places > r->groups)
+        return r->limit * distinct(places / r->groups, (double)r->chosen / r->limit);
+    double missed = 1; /* by all of the groups that were drawn, none twice */
+    for (int i = 0; i < r->limit; i++)
+        missed *= fmax(0, 1 - r->groups / places / (r->groups - i));
+    return places * (1 - missed);
+}
+
+double collective_dispatch_s(const struct cluster *cluster, const struct span *span, double tokens, double row_bytes,
+                             const struct routing *routing, double link_share)
 {
     if (span->ranks <= 1 || tokens <= 0)
         return 0;
     const struct node_group *group = &cluster->group[span->node_group];
-    double nodes = (double)span->nodes, ranks = (double)span->ranks, per_node = span->ranks_per_node, k = experts_per_token;
+    double nodes = (double)span->nodes, ranks = (double)span->ranks, per_node = span->ranks_per_node;
+    double copies = tokens * routing_places(routing, ranks) * row_bytes;
     if (nodes <= 1)
-        return inside_node_s(&group->intra, COLLECTIVE_ALL_TO_ALL, ranks, tokens * distinct(ranks, k) * row_bytes);
+        return inside_node_s(&group->intra, COLLECTIVE_ALL_TO_ALL, ranks, copies / link_share);
     const struct fabric_profile *f = &group->fabric;
-    double touched = distinct(nodes, k);
-    if (max_nodes > 0)
-        touched = fmin(touched, max_nodes);
-    double remote = touched * (nodes - 1) / nodes; /* one of N of them is the own node */
+    double remote = routing_places(routing, nodes) * (nodes - 1) / nodes; /* one of N of them is the own node */
     double line = node_line(cluster, f, span, span->spread_bytes_per_s);
     double outside = f->a2a_base_s + f->a2a_hop_s * nodes + tokens * remote * row_bytes * per_node / (fmax(f->a2a_eta, f->rail_eta * 0.9) * line);
     /* every node's share of all tokens fans out over the ranks of the node */
-    double inside = per_node > 1 ? inside_node_s(&group->intra, COLLECTIVE_ALL_TO_ALL, per_node, tokens * distinct(ranks, k) * row_bytes) : 0;
+    double inside = per_node > 1 ? inside_node_s(&group->intra, COLLECTIVE_ALL_TO_ALL, per_node, copies / link_share) : 0;
     return fmax(outside, inside);
 }
 

@@ -11,12 +11,18 @@
 
 double collective_s(const struct cluster *cluster, const struct span *span, enum collective_op op, double bytes);
 
-/* Expert dispatch or combine that sends one copy of a token per node and, inside
- * the node, one per rank (DeepEP, HybridEP): tokens rows of row_bytes, each to
- * experts_per_token experts spread evenly over the group; at most max_nodes nodes
- * (node-limited routing; 0 = no limit). */
-double collective_dispatch_s(const struct cluster *cluster, const struct span *span, double tokens, double row_bytes, int experts_per_token,
-                             int max_nodes);
+/* How a token's experts lie over a group of ranks: `chosen` of them, spread evenly, or out of `limit` of `groups` groups of
+ * neighbouring experts alone (DeepSeek-V3's node-limited routing; groups 1 = anywhere). */
+struct routing {
+    int chosen, groups, limit;
+};
+/* Ranks, or nodes, of `places` that hold a token's experts, on average. */
+double routing_places(const struct routing *routing, double places);
+
+/* Expert dispatch or combine that sends one copy of a token per node and, inside the node, one per rank (DeepEP,
+ * HybridEP): tokens rows of row_bytes. link_share: what the kernels reach inside a node / NCCL's all-to-all. */
+double collective_dispatch_s(const struct cluster *cluster, const struct span *span, double tokens, double row_bytes,
+                             const struct routing *routing, double link_share);
 
 /* What is left of a collective beside `cover` seconds of compute, the compute's
  * slowdown included. */

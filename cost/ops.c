@@ -47,7 +47,7 @@ void builder_init(struct builder *ret, const struct ops_context *context, struct
     ret->repeats_cheap = plan->attention <= ATTENTION_FLASH1 && !context->stack->sharded_per_layer;
     ret->rate = precision_rate(plan->precision);
     ret->async_tp = !context->stack->sharded_per_layer;
-    ret->graphed = plan->cuda_graph != CUDA_GRAPH_NONE;
+    ret->graphed = plan->cuda_graph == CUDA_GRAPH_PARTIAL || plan->cuda_graph == CUDA_GRAPH_FULL;
 }
 
 void builder_op(struct builder *b, const char *name, enum op_class op_class, enum phase phase, double seconds, double flop, double bytes,
@@ -74,10 +74,6 @@ void builder_shape(const struct builder *b, double m, double n, double k, double
     line->k = k;
     line->products = products;
 }
-
-/* Block-scaled fp8 accumulates wgrad in fp32 outside the tensor core (deepseek-ai
- * profile-data: 620-725 TFLOP/s against 830-1090 forward). */
-#define FP8_BLOCK_WGRAD 1.45
 
 /* Casts of an 8-bit or 4-bit linear: its input (half of them fused into the norm or
  * activation before) and its output's gradient, which serves dgrad and wgrad. */
@@ -158,6 +154,12 @@ struct linear_times builder_linear(struct builder *b, const char *name, enum rat
     if (rate == RATE_FP8 || rate == RATE_FP4)
         builder_cast(b, m * k, m * n);
     return t;
+}
+
+void builder_move(struct builder *b, const char *name, double forward_bytes, double backward_bytes, double launches)
+{
+    builder_op(b, name, OP_POINTWISE, PHASE_F, kernel_pointwise_s(b->accelerator, forward_bytes), 0, forward_bytes, launches);
+    builder_op(b, name, OP_POINTWISE, PHASE_B, kernel_pointwise_s(b->accelerator, backward_bytes), 0, backward_bytes, launches);
 }
 
 void builder_pointwise(struct builder *b, const char *name, double forward_bytes, double backward_bytes, double launches)

@@ -15,6 +15,7 @@
 
 #include "cost/collective.h"
 #include "cost/kernel.h"
+#include "cost/memory.h"
 #include "cost/ops_internal.h"
 
 /* Widths of q, k, v on one rank, elements per token. */
@@ -35,6 +36,9 @@ static struct widths local_widths(const struct builder *b)
     return w;
 }
 
+/* Rows and keys of a flash kernel's tile: with a window, a tile of queries reads whole tiles of keys. */
+#define WINDOW_TILE 128
+
 static struct attention_shape core_shape(const struct builder *b, const struct widths *w, int kind)
 {
     const struct model *m = b->context->model;
@@ -48,6 +52,8 @@ static struct attention_shape core_shape(const struct builder *b, const struct w
         s.queries = seq;
     }
     s.span = model_layer_span(m, kind, plan->seq_len);
+    if (m->kinds[kind].window > 0 && !m->kinds[kind].chunked) /* tiles at both edges of the band */
+        s.span = fmin(s.span + WINDOW_TILE, model_attention_span(plan->seq_len, 0));
     s.qk_dim = (double)m->head_dim;
     s.v_dim = (double)m->v_head_dim;
     return s;
@@ -142,6 +148,18 @@ static double flash_speed(const struct builder *b)
     return stack->attention_speed * (stack->flash2 || first ? b->accelerator->flash2_speed : 1) * (first ? FLASH1_SPEED : 1);
 }
 
+static bool has_windows(const struct model *m)
+{
+    for (int i = 0; i < m->n_kinds; i++)
+        if (m->kinds[i].window > 0)
+            return true;
+    return false;
+}
+
+/* Attention in 8 bit / in 16: the products run at twice the rate, softmax as before (cuDNN on Blackwell; not for models
+ * with windows, whose kernels are those of 16 bit). */
+#define FP8_ATTENTION_SPEED 1.3
+
 static void attention_core(struct builder *b, const struct widths *w, int kind)
 {
     struct attention_shape s = core_shape(b, w, kind);
@@ -154,6 +172,8 @@ static void attention_core(struct builder *b, const struct widths *w, int kind)
         return;
     }
     double forward = core_seconds(b, &s) / flash_speed(b);
+    if (plan->fp8_attention && precision_is_fp8(plan->precision) && !has_windows(m))
+        forward /= FP8_ATTENTION_SPEED;
     double backward = forward * kernel_attention_backward(b->accelerator, &s);
     double flop = 2 * s.batch * s.heads * s.queries * s.span * (s.qk_dim + s.v_dim);
     builder_op(b, "attention core", OP_ATTENTION, PHASE_F, forward, flop, 0, 1);
@@ -273,37 +293,71 @@ void ops_mlp(struct builder *b, double ffn, enum recompute_module module)
         b->price->selective_s += column.s[PHASE_F] / 2 + kernel_pointwise_s(b->accelerator, (gates + 1) * inner * t + 20 * b->tokens_rank * hidden);
 }
 
+/* Of an element cast to 8 bit: read in 16, written along rows and along columns (their wgrad has no transposed read). */
+#define EXPERT_CAST_BYTES 4
+
 /* Grouped GEMMs of the local experts: F, dgrad, wgrad. Transformer Engine launches one GEMM per expert from a loop in
- * C++, some three to a launch of Python's, and with the 8-bit recipes as many quantizations. */
-static void experts(struct builder *b, const char *name, double local, double tokens, double in, double out)
+ * C++, some ten in the time of an operator of Python's, and with the 8-bit recipes as many quantizations; fused
+ * (cuDNN's grouped MLP) there is one kernel, which also casts what it hands on. hands_on: its output, not its input,
+ * stays inside. */
+static void experts(struct builder *b, const char *name, double local, double tokens, double in, double out, bool hands_on)
 {
     const struct accelerator *a = b->accelerator;
     double flop = 2 * local * tokens * in * out, speed = b->context->stack->gemm_speed;
     double forward = kernel_grouped_gemm_s(a, b->rate, local, tokens, in, out) / speed;
-    double wgrad = a->expert[b->rate].wgrad > 0 ? a->expert[b->rate].wgrad : 1.2;
-    double launches = 2 + 0.3 * local * (precision_is_fp8(b->context->plan->precision) ? 2 : 1);
+    double wgrad = kernel_grouped_wgrad_s(a, b->rate, local, tokens, in, out, memory_gradient_bytes(b->context->plan, b->context->stack)) / speed;
+    if (b->context->plan->precision == PRECISION_FP8_BLOCK)
+        wgrad *= FP8_BLOCK_WGRAD;
+    bool fused = b->context->plan->fused_grouped_mlp;
+    double launches = fused ? 1 : 2 + 0.1 * local * (precision_is_fp8(b->context->plan->precision) ? 2 : 1);
     if (b->rate == RATE_FP8 || b->rate == RATE_FP4)
-        builder_cast(b, local * tokens * in, local * tokens * out);
+        builder_move(b, "expert casts", fused && !hands_on ? 0 : EXPERT_CAST_BYTES * local * tokens * in,
+                     fused && hands_on ? 0 : EXPERT_CAST_BYTES * local * tokens * out, fused ? 0.5 : 1);
     for (int phase = 0; phase < (b->context->plan->lora_rank == 0 ? PHASES : PHASE_W); phase++) {
-        builder_op(b, name, OP_EXPERTS, phase, phase == PHASE_W ? forward * wgrad : forward, flop, 0, launches);
+        builder_op(b, name, OP_EXPERTS, phase, phase == PHASE_W ? wgrad : forward, flop, 0, launches);
         builder_shape(b, tokens, out, in, local);
     }
 }
 
-/* Dispatch and combine, forward and again backward; dispatch in 8 bit for the fp8
- * recipes' forward. Overlapped with compute of another micro-batch (overlap.ep)
- * only what exceeds that compute shows. */
-static void dispatch(struct builder *b, double tokens, double row_elements, double cover)
+/* What DeepEP's kernels on 20 SMs send over NVLink / NCCL's all-to-all: 4096 tokens, 7168 wide, 8 of 256 experts on 8 H100
+ * take 491 us to dispatch in 8 bit, 972 us to combine (aiconfigurator 095f58a). HybridEP keeps up with NCCL. */
+#define DEEPEP_LINK_SHARE 0.92
+
+static struct routing routing_of(const struct model *m)
+{
+    return (struct routing){.chosen = (int)m->experts_per_token, .groups = (int)m->n_group, .limit = (int)m->topk_group};
+}
+
+/* Rows that a pass over memory reads and writes on either side of the experts. All-to-all: copies into the order of
+ * ranks and, after it, of experts; DeepEP: what arrived into the order of experts; HybridEP: its kernels do it. */
+static double permuted_rows(const struct ops_context *c, double tokens)
+{
+    double pairs = tokens * (double)c->model->experts_per_token;
+    struct routing routing = routing_of(c->model);
+    switch (c->plan->moe_dispatcher) {
+    case DISPATCHER_ALL_TO_ALL: return tokens + (c->plan->ep > 1 ? 3 : 1) * pairs;
+    case DISPATCHER_HYBRIDEP: return 0;
+    default: return tokens * routing_places(&routing, c->plan->ep) + pairs;
+    }
+}
+
+/* Dispatch and combine, forward and again backward. With overlap.ep the forward of one micro-batch runs beside the
+ * backward of another: each of the four has a quarter of the layer's compute beside it. */
+static void dispatch(struct builder *b, double tokens, double row_elements)
 {
     const struct ops_context *c = b->context;
     const struct model *m = c->model;
-    int max_nodes = m->topk_group > 0 && m->n_group > 1 ? (int)m->topk_group : 0;
+    struct routing routing = routing_of(m);
+    enum moe_dispatcher kind = c->plan->moe_dispatcher;
     double row = row_elements * b->bytes;
     double copies = tokens * row * (double)m->experts_per_token;
-    double t = c->plan->moe_dispatcher == DISPATCHER_ALL_TO_ALL
+    double t = kind == DISPATCHER_ALL_TO_ALL
                    ? collective_s(c->cluster, &c->ep, COLLECTIVE_ALL_TO_ALL, copies)
-                   : collective_dispatch_s(c->cluster, &c->ep, tokens, row, (int)m->experts_per_token, max_nodes);
+                   : collective_dispatch_s(c->cluster, &c->ep, tokens, row, &routing, kind == DISPATCHER_FLEX ? DEEPEP_LINK_SHARE : 1);
     t /= c->stack->collective_speed;
+    if (kind == DISPATCHER_HYBRIDEP) /* each copy is written, or read, beside what the links bring */
+        t = fmax(t, kernel_pointwise_s(b->accelerator, copies));
+    double cover = (b->device_s[PHASE_F] + b->device_s[PHASE_B] + b->device_s[PHASE_W]) / 4;
     double exposed = c->plan->overlap.ep ? fmax(0.1 * t, beside_cover(t, cover, c->stack->overlap_slowdown)) : t;
     builder_ep(b, "dispatch", PHASE_F, exposed, copies);
     builder_ep(b, "combine", PHASE_F, exposed, copies);
@@ -311,11 +365,17 @@ static void dispatch(struct builder *b, double tokens, double row_elements, doub
     builder_ep(b, "dispatch", PHASE_B, exposed, copies);
 }
 
-/* Biases of routed experts are added by passes of their own, weighted by the router; backward sums them. */
-static void expert_biases(struct builder *b, double pairs, double inner, double hidden)
+/* Biases of routed experts. Of gate and up they are added in the GEMM, and summed in backward. Of down Megatron-core adds
+ * bias times the routing weight expert by expert in fp32 and joins the pieces: per element F writes the product (4
+ * bytes), adds it (10), joins (8) and casts (6); B casts (6), multiplies and sums for the bias (12) and for the weight (12). */
+static void expert_biases(struct builder *b, double pairs, double gates_inner, double hidden, double local)
 {
-    double outputs = pairs * (inner + hidden) * b->bytes;
-    builder_pointwise(b, "expert biases", 2 * outputs, outputs, 4);
+    double joined = pairs * hidden;
+    if (b->context->plan->fused_grouped_mlp) { /* the kernels add them; sums remain */
+        builder_move(b, "expert biases", 0, pairs * (gates_inner + hidden) * b->bytes, 1);
+        return;
+    }
+    builder_move(b, "expert biases", 28 * joined, 30 * joined + pairs * gates_inner * b->bytes, 2 + 0.1 * local);
 }
 
 void ops_moe(struct builder *b, int kind)
@@ -329,29 +389,32 @@ void ops_moe(struct builder *b, int kind)
     double pairs = tokens * topk, etp = plan->etp, local = (double)m->experts / plan->ep, inner = (double)k->ffn / etp;
     double width = (double)model_expert_width(m), row = width * b->bytes;
     builder_adapts(b, LORA_MODULES);
+    bool graphed = b->graphed;
+    b->graphed = plan->cuda_graph != CUDA_GRAPH_NONE;
     builder_linear(b, "router", RATE_16BIT, tokens, (double)m->experts, hidden);
     if (m->moe_latent > 0) {
         builder_linear(b, "latent in", b->rate, tokens, width, hidden);
         builder_linear(b, "latent out", b->rate, tokens, hidden, width);
         builder_keep(b, 2 * tokens * width * b->input_bytes, 2 * tokens * width * b->input_bytes);
     }
-    /* all-to-all: copies into the order of ranks and, after it, of experts, and back; flex: into that of experts alone */
-    double permute = c->stack->permute, sort = (plan->moe_dispatcher == DISPATCHER_ALL_TO_ALL ? tokens + 3 * pairs : 2 * pairs) * row;
-    builder_pointwise(b, "top-k", permute * tokens * (double)m->experts * 24, permute * tokens * (double)m->experts * 16, 20);
-    bool graphed = b->graphed;
+    double permute = c->stack->permute, sort = permute * permuted_rows(c, tokens) * row;
+    builder_move(b, "top-k", permute * tokens * (double)m->experts * 24, permute * tokens * (double)m->experts * 16, 20);
     b->graphed = plan->cuda_graph == CUDA_GRAPH_FULL; /* partial graphs leave out what depends on the routing */
-    builder_pointwise(b, "permute", permute * sort, permute * sort, 6);
+    if (sort > 0)
+        builder_move(b, "permute", sort, sort, 6);
     double before = b->device_s[PHASE_F];
     double per_expert = pairs * etp / local;
-    experts(b, "experts gate, up", local, per_expert, width, gates * inner);
+    experts(b, "experts gate, up", local, per_expert, width, gates * inner, true);
     double activation = b->device_s[PHASE_F];
-    builder_pointwise(b, "experts activation", pairs * etp * (gates + 1) * inner * b->bytes, pairs * etp * (2 * gates + 1) * inner * b->bytes, 2);
+    if (!plan->fused_grouped_mlp)
+        builder_pointwise(b, "experts activation", pairs * etp * (gates + 1) * inner * b->bytes, pairs * etp * (2 * gates + 1) * inner * b->bytes, 2);
     b->price->selective_s += builder_repeats(b, MODULE_MOE_ACT) ? b->device_s[PHASE_F] - activation : 0;
-    experts(b, "experts down", local, per_expert, inner, width);
-    builder_pointwise(b, "unpermute", permute * sort, permute * sort, 6);
+    experts(b, "experts down", local, per_expert, inner, width, false);
+    if (sort > 0)
+        builder_move(b, "unpermute", sort, sort, 6);
     if (m->expert_bias)
-        expert_biases(b, pairs * etp, gates * inner, width);
-    dispatch(b, tokens, width, (b->device_s[PHASE_F] - before) / 2);
+        expert_biases(b, pairs * etp, gates * inner, width, local);
+    dispatch(b, tokens, width);
     b->graphed = graphed;
     if (plan->etp > 1) {
         double bytes = pairs * etp * row;

@@ -25,8 +25,8 @@ const char *const recompute_names[] = {"none", "selective", "full", NULL};
 const char *const context_parallel_names[] = {"ring", "ulysses", NULL};
 const char *const optimizer_names[] = {"adamw", "sgd", NULL};
 const char *const attention_names[] = {"flash", "flash1", "unfused", "eager", NULL};
-const char *const moe_dispatcher_names[] = {"flex", "alltoall", NULL};
-const char *const cuda_graph_names[] = {"none", "partial", "full", NULL};
+const char *const moe_dispatcher_names[] = {"flex", "alltoall", "hybridep", NULL};
+const char *const cuda_graph_names[] = {"none", "router", "partial", "full", NULL};
 const char *const vocab_parallel_names[] = {"edges", "pipeline", "pipeline-2", "interlaced", NULL};
 const char *const cross_entropy_names[] = {"stack", "unfused", "fused", "in-place", "chunked", NULL};
 const char *const recompute_module_names[] = {"core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts", NULL};
@@ -222,6 +222,7 @@ static int sort_key(const struct plan *p, int64_t ret_key[KEY_MAX])
         p->rank_order[0], p->rank_order[1], p->rank_order[2], p->rank_order[3], p->rank_order[4],
         p->n_layers_per_stage, p->recompute_modules, p->cuda_graph, p->vocab_parallel, p->dp_shard,
         p->cross_entropy, p->dropout, p->offload_layers, p->offload_modules, p->lora_rank, p->lora_modules,
+        p->fused_grouped_mlp, p->fp8_attention,
     };
     /* clang-format on */
     _Static_assert(sizeof key <= KEY_MAX * sizeof key[0], "room for the key");

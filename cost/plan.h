@@ -34,11 +34,12 @@ enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZERS };
 /* flash: the stack's fused kernel; flash1: FlashAttention of 2022; unfused: batched GEMMs around one kernel of scale, mask and
  * softmax (Megatron-LM); eager: the softmax op by op, in fp32. */
 enum attention_kernel { ATTENTION_FLASH, ATTENTION_FLASH1, ATTENTION_UNFUSED, ATTENTION_EAGER };
-/* Expert dispatch: flex sends one copy of a token per rank and, across nodes, per node (DeepEP, HybridEP); all-to-all one per expert. */
-enum moe_dispatcher { DISPATCHER_FLEX, DISPATCHER_ALL_TO_ALL };
+/* Expert dispatch: flex sends one copy of a token per rank and, across nodes, per node, which a pass then copies to its experts
+ * (DeepEP); hybridep the same, its kernels write and read the experts' order themselves; all-to-all one copy per expert. */
+enum moe_dispatcher { DISPATCHER_FLEX, DISPATCHER_ALL_TO_ALL, DISPATCHER_HYBRIDEP };
 /* Kernels recorded once and replayed without the host: partial = attention, norms and router of a layer (TransformerEngine's
- * graphs), full = the whole iteration. */
-enum cuda_graph { CUDA_GRAPH_NONE, CUDA_GRAPH_PARTIAL, CUDA_GRAPH_FULL };
+ * graphs; Megatron-core's scope attn, moe_router, moe_preprocess), router = the latter two alone, full = the whole iteration. */
+enum cuda_graph { CUDA_GRAPH_NONE, CUDA_GRAPH_ROUTER, CUDA_GRAPH_PARTIAL, CUDA_GRAPH_FULL };
 /* Where embedding and head live: first and last stage, or spread over all ranks of the pipeline (arXiv:2411.05288, whose
  * algorithm 1 holds two more micro-batches in flight, algorithm 2 one, an interlaced pipeline half as many again). */
 enum vocab_parallel { VOCAB_EDGES, VOCAB_PIPELINE, VOCAB_PIPELINE_2, VOCAB_INTERLACED };
@@ -60,8 +61,8 @@ extern const char *const recompute_names[];        /* "none", "selective", "full
 extern const char *const context_parallel_names[]; /* "ring", "ulysses", NULL */
 extern const char *const optimizer_names[];        /* "adamw", "sgd", NULL */
 extern const char *const attention_names[];        /* "flash", "flash1", "unfused", "eager", NULL */
-extern const char *const moe_dispatcher_names[];   /* "flex", "alltoall", NULL */
-extern const char *const cuda_graph_names[];       /* "none", "partial", "full", NULL */
+extern const char *const moe_dispatcher_names[];   /* "flex", "alltoall", "hybridep", NULL */
+extern const char *const cuda_graph_names[];       /* "none", "router", "partial", "full", NULL */
 extern const char *const vocab_parallel_names[];   /* "edges", "pipeline", "pipeline-2", "interlaced", NULL */
 extern const char *const cross_entropy_names[];    /* "stack", "unfused", "fused", "in-place", "chunked", NULL */
 extern const char *const recompute_module_names[]; /* "core_attn", "layernorm", ... NULL */
@@ -90,6 +91,8 @@ struct plan {
     enum cuda_graph cuda_graph;
     enum vocab_parallel vocab_parallel;
     enum cross_entropy cross_entropy; /* stack = as the stack does */
+    bool fused_grouped_mlp;     /* routed experts in one kernel each way: activation and casts inside the grouped GEMMs */
+    bool fp8_attention;         /* the attention core in 8 bit too */
     bool dropout;               /* masks of hidden and attention dropout are kept (GPT-2 and GPT-3 recipes) */
     int dp_shard;               /* ranks that share one copy of what zero shards (HSDP); 0 = all of dp x cp */
     double optimizer_offload;   /* share of the optimizer's states and steps on the host, 0..1 */

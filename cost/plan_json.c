@@ -25,7 +25,8 @@ static const char *const fields[] = {
     "global_batch", "seq_len", "schedule", "schedule_group", "recompute", "recompute_layers", "precision", "optimizer",
     "grad_dtype", "attention", "moe_dispatcher", "layers_per_stage", "overlap", "rank_order", "stack",
     "recompute_modules", "cuda_graph", "vocab_parallel", "dp_shard", "optimizer_offload", "optimizer_state_dtype",
-    "cross_entropy", "dropout", "activation_offload_layers", "offload_modules", "lora_rank", "lora_modules", NULL,
+    "cross_entropy", "dropout", "activation_offload_layers", "offload_modules", "lora_rank", "lora_modules",
+    "fused_grouped_mlp", "fp8_attention", NULL,
 };
 /* clang-format on */
 static const char *const overlap_fields[] = {"dp_grad", "dp_param", "tp", "ep", "p2p", NULL};
@@ -123,6 +124,9 @@ static const struct {
     {"accumulate_allreduce_grads_in_fp32", "grad_dtype"},
     {"attention_backend", "attention"},
     {"moe_token_dispatcher_type", "moe_dispatcher"},
+    {"moe_flex_dispatcher_backend", "moe_dispatcher"},
+    {"cutedsl_fused_grouped_mlp", "fused_grouped_mlp"},
+    {"fp8_dot_product_attention", "fp8_attention"},
     {"use_flash_attn", "attention"},
     {"flash_attention", "attention"},
     {"layers_per_chunk", "layers_per_stage"},

@@ -42,7 +42,8 @@ struct attention_form {
 };
 
 /* Routed experts of one rank (E local experts, M tokens each):
- *   t = t0 + FLOPs(M+pad_m) / (peak * eff) + activation bytes / (act_mem_eff * hbm). */
+ *   t = t0 + E 2 (M+pad_m)(n+pad_n)(k+pad_k) / (peak * eff), pads on n and k and throttle of the dense form;
+ * wgrad: the factor, without pad_m, and the gradients read and written. */
 struct expert_form {
     double eff, pad_m, t0_s, act_mem_eff, wgrad;
     enum provenance provenance;

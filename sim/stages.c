@@ -32,7 +32,8 @@ bool layer_prices_same(const struct layer_prices *prices, const struct plan *pla
            k->etp == plan->etp && k->micro_batch == plan->micro_batch && k->seq_len == plan->seq_len && k->precision == plan->precision &&
            k->attention == plan->attention && k->context_parallel == plan->context_parallel && k->overlap.tp == plan->overlap.tp &&
            k->overlap.ep == plan->overlap.ep && k->cuda_graph == plan->cuda_graph && k->recompute_modules == plan->recompute_modules &&
-           k->offload_modules == plan->offload_modules && k->lora_rank == plan->lora_rank && k->lora_modules == plan->lora_modules && k->dropout == plan->dropout && k->moe_dispatcher == plan->moe_dispatcher && memcmp(k->rank_order, plan->rank_order, sizeof plan->rank_order) == 0 &&
+           k->offload_modules == plan->offload_modules && k->lora_rank == plan->lora_rank && k->lora_modules == plan->lora_modules && k->dropout == plan->dropout && k->moe_dispatcher == plan->moe_dispatcher &&
+           k->fused_grouped_mlp == plan->fused_grouped_mlp && k->fp8_attention == plan->fp8_attention && memcmp(k->rank_order, plan->rank_order, sizeof plan->rank_order) == 0 &&
            (plan->rank_order[AXES - 1] == AXIS_PP || k->pp == plan->pp) && strcmp(k->stack, plan->stack) == 0;
 }
 

@@ -88,7 +88,7 @@ static bool before_flash(const struct run *run)
 static const char *megatron_of(const char *date)
 {
     static const struct { const char *until, *stack; } ages[] = {
-        {"2022", "megatron-2021"}, {"2023-03", "megatron-2022"}, {"2025-07", "megatron-2024"}, {"9", "megatron"}};
+        {"2022", "megatron-2021"}, {"2023-03", "megatron-2022"}, {"2025-05", "megatron-2024"}, {"9", "megatron"}};
     int i = 0;
     while (strcmp(date, ages[i].until) >= 0)
         i++;
@@ -124,13 +124,30 @@ static int stated(int64_t value, int otherwise)
     return value > 0 ? (int)value : otherwise;
 }
 
-static int set_sizes(const struct run *run, struct run_plan *ret)
+/* Until the beginning of 2025 Megatron-core cut experts as it cuts the rest, and NeMo's recipes leave it at that; without
+ * expert parallelism it still does. */
+static void set_expert_tensor(const struct run *run, int64_t experts, struct run_plan *ret)
+{
+    struct plan *p = &ret->plan;
+    bool fits = (int64_t)p->tp * p->cp * p->dp % ((int64_t)p->ep * p->tp) == 0;
+    bool early = *run->date && strcmp(run->date, "2025-07") < 0;
+    if (run->etp > 0 || experts == 0 || p->tp == 1 || !fits || !(early || p->ep == 1))
+        return;
+    p->etp = p->tp;
+    note(ret->assumed, "etp %d", p->etp);
+}
+
+static int set_sizes(const struct run *run, int64_t experts, struct run_plan *ret)
 {
     struct plan *p = &ret->plan;
     p->tp = stated(run->tp, 1);
     p->pp = stated(run->pp, 1);
     p->cp = stated(run->cp, 1);
     p->ep = stated(run->ep, 1);
+    if (run->ep < 1 && experts > 0 && says(run->notes, "deepep") && run->dp > 0 && experts % run->dp == 0) { /* which has nothing to do on one rank */
+        p->ep = (int)run->dp;
+        note(ret->assumed, "ep %d", p->ep);
+    }
     p->etp = stated(run->etp, 1);
     p->vp = stated(run->vp, 1);
     if (run->gpus < 1 || run->gbs < 1 || run->seq_len < 1)
@@ -144,6 +161,7 @@ static int set_sizes(const struct run *run, struct run_plan *ret)
     p->dp = (int)(run->gpus / ((int64_t)p->tp * p->pp * p->cp));
     if (run->dp > 0 && run->dp != p->dp)
         note(ret->assumed, "dp %d instead of the stated %lld", p->dp, (long long)run->dp);
+    set_expert_tensor(run, experts, ret);
     p->global_batch = run->gbs;
     p->seq_len = run->seq_len;
     if (run->mbs > 0)
@@ -223,25 +241,65 @@ static void set_overlap(const struct run *run, const struct model *model, struct
     p->overlap.ep = p->ep > 1 && (says(text, "ep a2a") || says(text, "ep overlap"));
 }
 
+/* Whether the row says so anywhere. */
+static bool states(const struct run *run, const char *word)
+{
+    return says(run->overlap, word) || says(run->moe_routing, word) || says(run->notes, word);
+}
+
+/* Megatron-Bridge's recipes: HybridEP on racks and, since 2026, on the others (before, DeepEP); gpt-oss keeps the
+ * all-to-all, but inside a node of B300 and where the whole iteration is a graph. */
+static void recipe_dispatcher(const struct run *run, const struct model *model, struct run_plan *ret)
+{
+    bool bridge = begins(run->group, "bridge"), racks = begins(run->accelerator, "gb");
+    bool whole = says(run->cuda_graph, "full"), recent = strcmp(run->date, "2026") >= 0;
+    if (bridge && model->expert_bias && !whole && (strcmp(run->accelerator, "b300") != 0 || run->ep > 8))
+        ret->plan.moe_dispatcher = DISPATCHER_ALL_TO_ALL;
+    else
+        ret->plan.moe_dispatcher = whole || (racks && (bridge || recent)) || (bridge && recent) ? DISPATCHER_HYBRIDEP : DISPATCHER_FLEX;
+    note(ret->assumed, "dispatcher %s", moe_dispatcher_names[ret->plan.moe_dispatcher]);
+}
+
 static void set_experts(const struct run *run, const struct model *model, struct run_plan *ret)
 {
     struct plan *p = &ret->plan;
     if (model->experts == 0)
         return;
-    bool flex = says(run->overlap, "deepep") || says(run->moe_routing, "deepep");
     bool early = *run->date && strcmp(run->date, "2025-07") < 0;
-    if (!flex && (early || says(run->moe_routing, "capacity") || says(run->hardware, "one node") || strcmp(stack_words(run)->ours, "megatron") != 0))
+    if (states(run, "hybridep"))
+        p->moe_dispatcher = DISPATCHER_HYBRIDEP;
+    else if (states(run, "deepep"))
+        p->moe_dispatcher = DISPATCHER_FLEX;
+    else if (states(run, "alltoall") || early || says(run->moe_routing, "capacity") || says(run->hardware, "one node") || strcmp(stack_words(run)->ours, "megatron") != 0)
         p->moe_dispatcher = DISPATCHER_ALL_TO_ALL;
+    else
+        recipe_dispatcher(run, model, ret);
+}
+
+/* The grouped MLP of cuDNN and attention in 8 bit: stated; the former also where the whole iteration is a graph, whose
+ * experts take it (Megatron-core: paged stash needs it). */
+static void set_fusions(const struct run *run, const struct model *model, struct run_plan *ret)
+{
+    struct plan *p = &ret->plan;
+    bool eight = precision_is_fp8(p->precision), whole = p->cuda_graph == CUDA_GRAPH_FULL && begins(run->group, "bridge");
+    p->fp8_attention = eight && says(run->notes, "fp8_dot_product_attention=True");
+    p->fused_grouped_mlp = model->experts > 0 && eight && (whole || says(run->notes, "fused_grouped_mlp=True"));
 }
 
 static void set_graphs(const struct run *run, struct run_plan *ret)
 {
-    const char *text = run->cuda_graph;
+    const char *text = run->cuda_graph, *nearest = strstr(run->notes, "cuda graph ");
+    bool taken = !*text && nearest;
+    if (taken) /* of the nearest recipe that was published */
+        text = nearest + strlen("cuda graph ");
     if (!*text || begins(text, "none"))
         return;
     if (says(text, "for fp8") && !precision_is_fp8(ret->plan.precision))
         return;
-    ret->plan.cuda_graph = says(text, "full") || says(text, "layer") ? CUDA_GRAPH_FULL : CUDA_GRAPH_PARTIAL;
+    bool routing = says(text, "moe_router") && !says(text, "attn") && !says(text, "mamba");
+    ret->plan.cuda_graph = says(text, "full") || says(text, "layer") ? CUDA_GRAPH_FULL : routing ? CUDA_GRAPH_ROUTER : CUDA_GRAPH_PARTIAL;
+    if (taken)
+        note(ret->assumed, "graphs %s", cuda_graph_names[ret->plan.cuda_graph]);
 }
 
 static void set_offload(const struct run *run, struct run_plan *ret)
@@ -438,7 +496,7 @@ void run_plan_of(const struct run *run, const struct model *model, struct run_pl
     plan_defaults(&ret->plan);
     if (run->result == RUN_ERROR)
         note(ret->reason, "the run ended with an error that is not about memory");
-    if (*ret->reason || set_sizes(run, ret) < 0)
+    if (*ret->reason || set_sizes(run, model->experts, ret) < 0)
         return;
     set_precision(run, ret);
     set_recompute(run, ret);
@@ -448,6 +506,7 @@ void run_plan_of(const struct run *run, const struct model *model, struct run_pl
     set_overlap(run, model, ret);
     set_experts(run, model, ret);
     set_graphs(run, ret);
+    set_fusions(run, model, ret);
     set_offload(run, ret);
     set_adapters(run, ret);
     set_attention(run, ret);
