@@ -33,7 +33,7 @@ struct check_bounds *check_begin(struct trainer *trainer, struct trainer *refere
     b->trainer = trainer;
     b->reference = reference;
     b->tolerance = 16 * 0x1p-24 * sqrt(longest_sum(trainer)) * (double)(trainer->executor.model->layers + 2);
-    if (trainer->executor.params.rounded)
+    if (trainer->executor.params.rounded || trainer->executor.kernels->type == ELEMENT_BF16)
         b->tolerance = 4 * 0x1p-9 * sqrt(10 * (double)(trainer->executor.model->layers + 2));
     if (!reference)
         return b;

@@ -9,6 +9,7 @@
 #include "exec/commands_exec.h"
 #include "exec/trainer.h"
 
+static const char *const devices[] = {"cpu", "cuda", NULL}; /* as enum job_device */
 static const char *const formats[] = {"table", "json", NULL};
 
 struct arguments {
@@ -30,6 +31,9 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
         {"seed", OPT_INT, &a->job.seed, 0, 1e15, NULL, "N", "of first weights and synthetic data (default 1)"},
         {"bf16", OPT_FLAG, &a->job.bf16, 0, 0, NULL, NULL,
          "round stored weights and activations to bfloat16, on one rank too"},
+        {"device", OPT_CHOICE, &a->job.device, 0, 0, devices, "D", "cpu (default), cuda"},
+        {"share-gpu", OPT_FLAG, &a->job.share_gpu, 0, 0, NULL, NULL,
+         "cuda: ranks may share a GPU, and talk by way of the host"},
         {"balanced", OPT_FLAG, &a->balanced, 0, 0, NULL, NULL, "experts in turn instead of the router's choice"},
         {"kernels", OPT_STRING, &a->job.kernels, 0, 0, NULL, "NAME", "cpu (default) or reference"},
         {"threads", OPT_INT, &a->job.threads, 1, 1024, NULL, "N", "per rank (default 1)"},
@@ -139,6 +143,8 @@ int cmd_check(struct world *world, int argc, char **argv)
     struct trainer trainer, reference;
     bool first = world->rank == 0;
     world_alone(&alone);
+    if (job.gpu_world)
+        world_attach(&alone, &job.device);
     struct trainer_parts parts = {&job.model,           &job.arch,  &job.plan, world, &job.data, &job.device,
                                   (uint64_t)a.job.seed, a.balanced, a.job.bf16};
     struct trainer_parts alone_parts = parts;

@@ -17,8 +17,6 @@
 #include "sim/writers/trace.h"
 
 static const char *const formats[] = {"table", "json", NULL};
-static const char *const devices[] = {"cpu", "cuda", "paced", NULL};
-enum { DEVICE_CPU, DEVICE_CUDA, DEVICE_PACED };
 
 struct arguments {
     struct job_options job;
@@ -28,7 +26,7 @@ struct arguments {
     int64_t steps, warmup, decay;
     double rate, min_rate, weight_decay, clip;
     bool balanced, help;
-    int format, device;
+    int format;
 };
 
 static int parse(struct arguments *a, int argc, char **argv, const struct world *world, struct err *err)
@@ -36,8 +34,10 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
     const struct opt table[] = {
         {"model", OPT_STRING, &a->job.model, 0, 0, NULL, "FILE", "config.json"},
         {"plan", OPT_STRING, &a->job.plan, 0, 0, NULL, "FILE", "plan.json"},
-        {"device", OPT_CHOICE, &a->device, 0, 0, devices, "D",
-         "cpu (default), or paced: sleeps for the predicted time of every op"},
+        {"device", OPT_CHOICE, &a->job.device, 0, 0, job_devices, "D",
+         "cpu (default), cuda, or paced: sleeps for the predicted time of every op"},
+        {"share-gpu", OPT_FLAG, &a->job.share_gpu, 0, 0, NULL, NULL,
+         "cuda: ranks may share a GPU, and talk by way of the host"},
         {"cluster", OPT_STRING, &a->cluster, 0, 0, NULL, "FILE", "hw.json: also print what plansim predicts"},
         {"profile", OPT_STRING, &a->profile, 0, 0, NULL, "FILE", "a profile over the built-in one, for the prediction"},
         {"forward-ms", OPT_DOUBLE, &a->forward_ms, 0, 1e6, NULL, "X",
@@ -279,14 +279,14 @@ static int run(const struct arguments *a, struct job *job, struct world *world)
     struct err err = {0};
     struct trainer_parts parts = {&job->model,           &job->arch,  &job->plan, world, &job->data, &job->device,
                                   (uint64_t)a->job.seed, a->balanced, a->job.bf16};
-    if (trainer_init(&t, &parts, &err) < 0 || (a->device == DEVICE_PACED && price(&pacing, a, &t, &err) < 0)) {
+    if (trainer_init(&t, &parts, &err) < 0 || (a->job.device == JOB_PACED && price(&pacing, a, &t, &err) < 0)) {
         exec_print(world, "run", "", &err);
         return EXIT_INPUT;
     }
     const struct predicted *predicted = ask_plansim(a, world->rank, &answer);
-    if (a->device == DEVICE_PACED)
+    if (a->job.device == JOB_PACED)
         t.device.name = "paced";
-    trainer_start(&t, a->device == DEVICE_PACED ? &pacing : NULL);
+    trainer_start(&t, a->job.device == JOB_PACED ? &pacing : NULL);
     set_optimizer(a, &t.optimizer);
     if (a->resume && checkpoint_load(&t, a->resume, &err) < 0) {
         exec_print(world, "run", "", &err);
@@ -324,11 +324,6 @@ int cmd_run(struct world *world, int argc, char **argv)
     }
     if (a.help)
         return EXIT_ANSWERED;
-    if (a.device == DEVICE_CUDA) {
-        err_add(&err, "this planexec was built without device '%s'", devices[a.device]);
-        exec_print(world, "run", "", &err);
-        return EXIT_MACHINE;
-    }
     double limit = 0;
     if (a.memory && unit_parse_bytes(a.memory, &limit, &err) < 0) {
         exec_print(world, "run", "", &err);

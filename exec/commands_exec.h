@@ -19,18 +19,25 @@ int cmd_check(struct world *world, int argc, char **argv);
 int cmd_profile(struct world *world, int argc, char **argv);
 
 /* Model, plan, data and device of one command, checked against each other and the number of ranks. */
+enum job_device { JOB_CPU, JOB_CUDA, JOB_PACED };
+extern const char *const job_devices[]; /* "cpu", "cuda", "paced", NULL */
+
 struct job {
     struct model model;
     struct plan plan;
     struct arch arch;
     struct data data;
     struct device device;
+    struct world *gpu_world; /* NULL on the CPU */
 };
 struct job_options {
     const char *model, *plan, *data, *kernels; /* paths; "cpu" or "reference" */
     int64_t seed, threads, data_bits;
-    bool bf16;
+    bool bf16, share_gpu;
+    int device; /* enum job_device */
 };
+/* Opens the GPU and tells the world's comms that buffers lie there. An exit code, having said why. */
+int job_open_cuda(struct device *ret, struct world *world, const char *command, bool share);
 /* On failure returns the exit code and has said why (rank 0 speaks for all: every rank reads the same files); builds
  * the world's groups. */
 int job_load(struct job *ret, const struct job_options *options, const char *command, struct world *world);

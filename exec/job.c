@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "cost/base/err.h"
+#include "exec/comm.h"
 #include "exec/commands_exec.h"
+#include "exec/device_cuda.h"
 #include "kernels/kernels.h"
 
 void exec_print(const struct world *world, const char *command, const char *kind, const struct err *messages)
@@ -24,6 +26,8 @@ static const char *launcher(void)
     return getenv("SLURM_STEP_ID") && !getenv("OMPI_COMM_WORLD_SIZE") ? "srun -n" : "mpirun -np";
 }
 
+const char *const job_devices[] = {"cpu", "cuda", "paced", NULL};
+
 static int load(struct job *job, const struct job_options *options, const struct world *world, struct err *warn,
                 struct err *err)
 {
@@ -34,7 +38,12 @@ static int load(struct job *job, const struct job_options *options, const struct
     struct err rules = {0}; /* warnings of launchers are not ours */
     if (plan_check(&job->plan, &job->model, NULL, &rules, err) < 0 || arch_check(&job->model, &job->plan, err) < 0)
         return -1;
-    if (job->plan.precision != PRECISION_FP32 && !options->bf16)
+    bool emulates = options->device != JOB_CUDA;
+    if (options->bf16 && !emulates)
+        return err_add(err, "--bf16 emulates on fp32 what device 'cuda' stores anyway: leave it out");
+    if (job->plan.precision == PRECISION_FP32 && !emulates)
+        err_add(warn, "the plan's precision is fp32, the arithmetic of this device is bf16 with fp32 sums");
+    if (emulates && job->plan.precision != PRECISION_FP32 && !options->bf16)
         err_add(
             warn,
             "the plan's precision is not fp32, the arithmetic of this device is; --bf16 emulates the rounding of bf16");
@@ -50,6 +59,27 @@ static void fail(void *context, const char *sentence)
     world_fail(context, sentence);
 }
 
+/* Did all ranks succeed? The lowest one that did not has spoken. */
+static bool all_did(const struct world *world, const char *command, int result, const struct err *err)
+{
+    double first = result < 0 ? -world->rank : -world->size;
+    comm_all_reduce_doubles(world->comm[WORLD_ALL], COMM_MAX, 1, &first);
+    if (result < 0 && -first == world->rank)
+        fprintf(stderr, "planexec %s: rank %d: %s\n", command, world->rank, err->text);
+    return -first == world->size;
+}
+
+int job_open_cuda(struct device *ret, struct world *world, const char *command, bool share)
+{
+    struct err err = {0};
+    struct device_cuda_options options = {world->local_rank, world->local_size, share, fail, world};
+    int result = device_cuda_open(ret, &options, &err);
+    if (!all_did(world, command, result, &err))
+        return EXIT_MACHINE;
+    world_attach(world, ret);
+    return EXIT_ANSWERED;
+}
+
 int job_load(struct job *ret, const struct job_options *options, const char *command, struct world *world)
 {
     struct err warn = {0}, err = {0};
@@ -61,15 +91,24 @@ int job_load(struct job *ret, const struct job_options *options, const char *com
     if (result < 0)
         return EXIT_INPUT;
     kernels_cpu_threads((int)options->threads);
+    world_build(world, &ret->plan, &ret->model);
+    if (options->device == JOB_CUDA) {
+        int code = job_open_cuda(&ret->device, world, command, options->share_gpu);
+        ret->gpu_world = code == EXIT_ANSWERED ? world : NULL;
+        return code;
+    }
     device_cpu_init(&ret->device, reference ? &kernels_ref : &kernels_cpu);
     ret->device.bytes_limit = device_cpu_share_bytes(world->local_size);
     ret->device.fail = fail;
     ret->device.fail_context = world;
-    world_build(world, &ret->plan, &ret->model);
     return EXIT_ANSWERED;
 }
 
 void job_release(struct job *job)
 {
+    if (job->gpu_world) { /* its comms hold queues of the device */
+        world_release(job->gpu_world);
+        device_cuda_close(&job->device);
+    }
     data_release(&job->data);
 }

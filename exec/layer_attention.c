@@ -143,9 +143,9 @@ static void ring_forward(struct executor *ex, struct attention *a, const struct 
     tensor_drop(&next);
 }
 
-/* k and v go round as in forward; dk and dv follow one step behind with every rank's part, and come home. */
-static void ring_backward(struct executor *ex, struct attention_gradient *g, const struct tensor *qkv,
-                          struct tensor *dqkv)
+/* k and v go round as in forward; dk and dv follow one step behind with every rank's part, and come home. Returns
+ * [dk | dv]. */
+static struct tensor *ring_backward(struct executor *ex, struct attention_gradient *g, const struct tensor *qkv)
 {
     struct comm *comm = ex->world->comm[WORLD_CP];
     int size = comm_size(comm), width = 2 * ex->kv_heads * ex->head_dim;
@@ -165,12 +165,20 @@ static void ring_backward(struct executor *ex, struct attention_gradient *g, con
             passed(requests, &kv, &next);
         passed(gradients, &dkv, &dnext);
     }
-    struct tensor *home = tensor_as(dkv, dqkv->type);
-    ex->kernels->copy_block(ex->queue, qkv->rows, width, home->data, width, false,
+    tensor_drop(&kv);
+    tensor_drop(&next);
+    tensor_drop(&dnext);
+    return dkv;
+}
+
+/* Into the columns of k and v. Drops dkv. */
+static void put_kv(struct executor *ex, struct tensor *dkv, struct tensor *dqkv)
+{
+    struct tensor *elements = tensor_as(dkv, dqkv->type);
+    ex->kernels->copy_block(ex->queue, dqkv->rows, dkv->columns, elements->data, dkv->columns, false,
                             tensor_at(dqkv, 0, ex->heads * ex->head_dim), dqkv->columns);
-    struct tensor **tensors[] = {&kv, &next, &dkv, &dnext, &home};
-    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
-        tensor_drop(tensors[i]);
+    tensor_drop(&elements);
+    tensor_drop(&dkv);
 }
 
 /* --- Ulysses ----------------------------------------------------------------- */
@@ -317,13 +325,14 @@ struct tensor *attention_core_backward(struct executor *ex, const struct layer *
     struct attention_gradient g = {.forward = core_shape(ex, layer, saved), .dout = dout->data, .dq = sums->data};
     g.dk = tensor_at(sums, 0, g.forward.heads * ex->head_dim);
     g.dv = tensor_at(sums, 0, (g.forward.heads + g.forward.kv_heads) * ex->head_dim);
-    if (ring)
-        ring_backward(ex, &g, saved->qkv, sums);
-    else
+    struct tensor *dkv = ring ? ring_backward(ex, &g, saved->qkv) : NULL;
+    if (!ring)
         ex->kernels->attention_backward(ex->queue, &g);
     tensor_drop(&dout);
     struct tensor *dall = tensor_as(sums, saved->qkv->type), *dqkv = dall;
     tensor_drop(&sums);
+    if (ring)
+        put_kv(ex, dkv, dall);
     if (spread) {
         dqkv = tensor_zeros(ex->device, ex->tokens, (ex->heads + 2 * ex->kv_heads) * ex->head_dim);
         ulysses_return(ex, &u, dall, dqkv);

@@ -91,6 +91,12 @@ void world_build(struct world *world, const struct plan *plan, const struct mode
     build_pair(world, plan, model, pp);
 }
 
+void world_attach(struct world *world, struct device *device)
+{
+    for (int i = 0; i < WORLD_GROUPS; i++)
+        comm_attach(world->comm[i], device);
+}
+
 void world_alone(struct world *ret)
 {
     *ret = (struct world){.size = 1, .pair_size = 1};

@@ -35,6 +35,9 @@ struct world {
 int world_start(struct world *world, int *argc, char ***argv, struct err *err);
 /* All ranks together. The plan's world must be world->size. */
 void world_build(struct world *world, const struct plan *plan, const struct model *model);
+/* Buffers of all its comms are the device's from now on; the device outlives it. */
+struct device;
+void world_attach(struct world *world, struct device *device);
 void world_alone(struct world *ret);
 void world_release(struct world *world); /* its comms */
 void world_stop(void);

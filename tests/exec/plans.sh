@@ -1,9 +1,11 @@
 #!/bin/sh
-# planexec check over a table of plans. Usage: plans.sh PLANEXEC SOURCE_ROOT [TABLE [WORD]]; WORD: only lines that contain it.
+# planexec check over a table of plans. Usage: plans.sh PLANEXEC SOURCE_ROOT [TABLE [WORD [OPTION...]]]; WORD: only
+# lines that contain it; options of planexec check.
 planexec=$1
 root=$2
 table=${3:-$root/tests/exec/plans.txt}
 word=${4:-}
+[ $# -gt 4 ] && shift 4 || shift $#
 . "$(dirname "$0")/lib.sh"
 passed=0 failed=0
 while read -r ranks model plan; do
@@ -16,7 +18,7 @@ while read -r ranks model plan; do
     case $plan in *'"schedule"'*) ;; *) base=$base',"schedule":"1f1b"' ;; esac
     echo "{$base,$plan}" >"$scratch/plan.json"
     if timeout 120 mpirun -np "$ranks" "$planexec" check --model "$root/tests/exec/golden/$model-tiny.json" \
-        --plan "$scratch/plan.json" $balanced >"$scratch/out" 2>&1 </dev/null; then
+        --plan "$scratch/plan.json" $balanced "$@" >"$scratch/out" 2>&1 </dev/null; then
         passed=$((passed + 1))
         printf '%s' "$ranks $model: "
         grep '^passed' "$scratch/out"
