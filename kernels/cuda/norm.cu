@@ -123,13 +123,17 @@ static __global__ void __launch_bounds__(THREADS_MOST) norm_forward_kernel(norm_
     uint4 packed[V];
     load_row<V, ALIGNED>(n.x + start, n.columns, packed);
     if (out.residual) {
-        uint4 residual[V]; /* all of it before the first store */
-        load_row<V, ALIGNED>(out.residual + start, n.columns, residual);
 #pragma unroll
-        for (int k = 0; k < V; k++) {
-            int c = ((int)threadIdx.x + k * (int)blockDim.x) * VECTOR;
-            packed[k] = add_vectors(packed[k], residual[k]);
-            store_vector<ALIGNED>(out.x + start + c, n.columns - c, packed[k]);
+        for (int k = 0; k < V; k += 2) { /* two loads before the first store */
+            int c[2] = {((int)threadIdx.x + k * (int)blockDim.x) * VECTOR,
+                        ((int)threadIdx.x + (k + 1) * (int)blockDim.x) * VECTOR};
+            uint4 residual[2];
+            for (int i = 0; i < 2 && k + i < V; i++)
+                residual[i] = load_vector<ALIGNED>(out.residual + start + c[i], n.columns - c[i]);
+            for (int i = 0; i < 2 && k + i < V; i++) {
+                packed[k + i] = add_vectors(packed[k + i], residual[i]);
+                store_vector<ALIGNED>(out.x + start + c[i], n.columns - c[i], packed[k + i]);
+            }
         }
     }
     float mean, rstd;
