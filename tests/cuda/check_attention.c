@@ -290,11 +290,146 @@ static void check_forward(struct problem *p)
     free(magnitude);
 }
 
+/* Tolerances of one block's gradients; those of dq are added to. */
+struct bounds {
+    double *dq, *dk, *dv;
+};
+
+static bool sees(const struct attention *a, int i, int j)
+{
+    int distance = a->position_q[i] - a->position_k[j];
+    return distance >= 0 && (a->window == 0 || distance < a->window);
+}
+
+static double dot(int n, const float *x, const float *y)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
+/* What query i of a head lets dq, dk and dv be off by. */
+static void bound_row(const struct problem *p, const struct attention *a, int batch, int head, int i, double dp_error,
+                      struct bounds *bounds)
+{
+    int width = a->head_dim, head_kv = head * a->kv_heads / a->heads;
+    int64_t row = (int64_t)i * a->batch + batch, q_at = row * a->stride_q + head * width,
+            o_at = row * a->stride_o + head * width;
+    const float *q = (const float *)a->q + q_at, *o = (const float *)a->o + o_at, *dout = p->dout.host + o_at;
+    double lse = (double)a->lse[((int64_t)batch * a->heads + head) * a->queries + i], scale = (double)a->scale;
+    double delta = dot(width, dout, o), terms = 4 * E * sqrt(a->keys + a->queries * a->heads);
+    for (int j = 0; j < a->keys; j++) {
+        if (!sees(a, i, j))
+            continue;
+        int64_t at = ((int64_t)j * a->batch + batch) * a->stride_kv + head_kv * width;
+        const float *k = (const float *)a->k + at, *v = (const float *)a->v + at;
+        double prob = exp(dot(width, q, k) * scale - lse), off_p = prob * (p->score_error + 4 * E * (1 + fabs(lse)));
+        double ds = prob * fabs(dot(width, dout, v) - delta);
+        double off_ds = ds * (U + p->score_error + 4 * E * (1 + fabs(lse))) + prob * dp_error + terms * ds;
+        for (int d = 0; d < width; d++) {
+            bounds->dv[at + d] += (prob * (U + terms) + off_p) * fabs((double)dout[d]);
+            bounds->dk[at + d] += scale * off_ds * fabs((double)q[d]);
+            bounds->dq[q_at + d] += scale * off_ds * fabs((double)k[d]);
+        }
+    }
+}
+
+static void bound_block(const struct problem *p, const struct attention *a, double v_most, struct bounds *bounds)
+{
+    double dp_error = 4 * E * a->head_dim * largest(&p->dout) * (v_most + largest(&p->o));
+    for (int b = 0; b < a->batch; b++)
+        for (int h = 0; h < a->heads; h++)
+            for (int i = 0; i < a->queries; i++)
+                bound_row(p, a, b, h, i, dp_error, bounds);
+}
+
+/* Gradients start at something, are added to, and come to the same bits when made again. */
+static double *bounds_of(const struct tensor *t)
+{
+    double *bounds = calloc((size_t)t->n + 1, sizeof *bounds);
+    for (int64_t i = 0; i < t->n; i++)
+        bounds[i] = 4 * E * fabs((double)t->host[i]);
+    return bounds;
+}
+
+struct gradients {
+    struct tensor dq, dk[BLOCKS], dv[BLOCKS];
+};
+
+static struct gradients gradients_new(const struct problem *p)
+{
+    const struct shape *s = &p->shape;
+    struct gradients g;
+    g.dq = tensor_new(ELEMENT_F32, s->queries * s->batch, p->host.stride_q, s->heads * s->head_dim, 1);
+    for (int b = 0; b < p->blocks; b++) {
+        g.dk[b] = tensor_new(ELEMENT_F32, s->keys * s->batch, p->host.stride_kv, s->kv_heads * s->head_dim, 1);
+        g.dv[b] = tensor_new(ELEMENT_F32, s->keys * s->batch, p->host.stride_kv, s->kv_heads * s->head_dim, 1);
+    }
+    return g;
+}
+
+static void gradients_free(struct gradients *g, int blocks)
+{
+    tensor_free(&g->dq);
+    for (int b = 0; b < blocks; b++) {
+        tensor_free(&g->dk[b]);
+        tensor_free(&g->dv[b]);
+    }
+}
+
+static void device_backward(struct problem *p, struct gradients *g)
+{
+    tensor_upload(&g->dq);
+    for (int b = 0; b < p->blocks; b++) {
+        tensor_upload(&g->dk[b]);
+        tensor_upload(&g->dv[b]);
+        struct attention_gradient call = {block_of(p, true, b), tensor_start(&p->dout), tensor_start(&g->dq),
+                                          tensor_start(&g->dk[b]), tensor_start(&g->dv[b])};
+        cuda_attention_backward(NULL, &call);
+    }
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);
+    tensor_download(&g->dq);
+    for (int b = 0; b < p->blocks; b++) {
+        tensor_download(&g->dk[b]);
+        tensor_download(&g->dv[b]);
+    }
+}
+
+/* With the plain forward's o, rounded, and lse on both sides. */
+static void check_backward(struct problem *p)
+{
+    kernels_ref.round_bf16(NULL, p->o.n, p->o.host);
+    problem_upload(p);
+    struct gradients g = gradients_new(p);
+    device_backward(p, &g);
+    float *once = copy_of(g.dq.got, g.dq.n);
+    device_backward(p, &g);
+    CHECK(memcmp(once, g.dq.got, (size_t)g.dq.n * sizeof *once) == 0);
+    free(once);
+    struct bounds bounds = {.dq = bounds_of(&g.dq)};
+    for (int b = 0; b < p->blocks; b++) {
+        struct attention_gradient host = {block_of(p, false, b), p->dout.host, g.dq.host, g.dk[b].host, g.dv[b].host};
+        bounds.dk = bounds_of(&g.dk[b]);
+        bounds.dv = bounds_of(&g.dv[b]);
+        bound_block(p, &host.forward, largest(&p->v[b]), &bounds);
+        kernels_ref.attention_backward(NULL, &host);
+        same("dk", &g.dk[b], g.dk[b].host, bounds.dk);
+        same("dv", &g.dv[b], g.dv[b].host, bounds.dv);
+        free(bounds.dk);
+        free(bounds.dv);
+    }
+    same("dq", &g.dq, g.dq.host, bounds.dq);
+    free(bounds.dq);
+    gradients_free(&g, p->blocks);
+}
+
 static void check_shape(const struct shape *shape)
 {
     struct problem p;
     problem_init(&p, shape);
     check_forward(&p);
+    check_backward(&p);
     problem_free(&p);
 }
 
@@ -357,6 +492,34 @@ static void check_nan(int head_dim)
     problem_free(&p);
 }
 
+/* Not a number in dout reaches its dq and the keys that the row sees; no other query, and no key beyond the tile (a
+ * product of tiles multiplies it by p = 0 where it is masked). */
+static void check_nan_backward(int head_dim)
+{
+    struct problem p;
+    problem_init(&p, &(struct shape){head_dim, 2, 1, 1, 140, 140, 0, 0, 0, 0, 1});
+    struct attention a = block_of(&p, false, 0);
+    int row = 70, wrong = 0;
+    kernels_ref.attention_forward(NULL, &a);
+    kernels_ref.round_bf16(NULL, p.o.n, p.o.host);
+    p.dout.host[row * a.stride_o + 3] = NAN; /* head 0 */
+    problem_upload(&p);
+    struct gradients g = gradients_new(&p);
+    device_backward(&p, &g);
+    for (int i = 0; i < 140; i++) {
+        for (int d = 0; d < a.stride_q; d++)
+            wrong += (isnan(g.dq.got[i * a.stride_q + d]) != 0) != (i == row && d < head_dim);
+        for (int d = 0; d < head_dim; d++) {
+            wrong += (isnan(g.dk[0].got[i * a.stride_kv + d]) != 0) && i >= 128;
+            wrong += !isnan(g.dk[0].got[i * a.stride_kv + d]) && i <= row;
+            wrong += !isnan(g.dv[0].got[i * a.stride_kv + d]) && i <= row && d == 3;
+        }
+    }
+    CHECK_INT(wrong, 0);
+    gradients_free(&g, p.blocks);
+    problem_free(&p);
+}
+
 int main(int argc, char **argv)
 {
     int devices = 0;
@@ -373,6 +536,9 @@ int main(int argc, char **argv)
     check_nan(128);
     check_nan(192);
     check_nan(20);
+    check_nan_backward(64);
+    check_nan_backward(128);
+    check_nan_backward(20);
     cuda_workspace_release(NULL);
     return test_report();
 }
