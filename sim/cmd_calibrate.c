@@ -327,7 +327,6 @@ static int fit(const struct arguments *a, struct validation *validation, struct 
         options.freedom = 0.3;
         options.by_group = true;
     }
-    validation->threads = (int)a->threads;
     validation_price_all(validation);
     int code = EXIT_INPUT;
     if (calibrate_init(&r->calibration, validation, &options, &arena, err) == 0) {
@@ -367,8 +366,10 @@ static int run(const struct arguments *a, struct err *err)
     bool opened = profile_open(NULL, &profile, err) == 0 && (!layer || profile_layer(profile, a->profile, err) == 0);
     if (opened && asks_points(a))
         code = run_points(a, profile, err);
-    else if (opened && validation_load(&validation, a->measured, a->models, profile, err) == 0)
+    else if (opened && validation_load(&validation, a->measured, a->models, profile, err) == 0) {
+        validation.threads = (int)a->threads;
         code = a->intervals ? write_intervals(a, &validation, err) : fit(a, &validation, err);
+    }
     validation_release(&validation);
     profile_close(profile);
     return code;
