@@ -23,7 +23,7 @@ void measure_begin(struct measurement *m, const struct trainer *trainer, int64_t
 static bool is_spike(const struct measurement *m, double loss)
 {
     double mean = 0, squares = 0;
-    if (m->steps < RECENT)
+    if (m->losses < RECENT)
         return false;
     for (int i = 0; i < RECENT; i++)
         mean += m->recent[i] / RECENT;
@@ -61,8 +61,10 @@ void measure_step(struct measurement *m, const struct trainer *t, const struct s
     }
     m->kind_s[MEASURE_WAIT] += result->backward_s - busy_s;
     m->kind_s[MEASURE_OPTIMIZER] += result->optimizer_s;
-    m->loss_spikes += is_spike(m, result->loss);
-    m->recent[m->steps % RECENT] = result->loss;
+    if (isfinite(result->loss)) {
+        m->loss_spikes += is_spike(m, result->loss);
+        m->recent[m->losses++ % RECENT] = result->loss;
+    }
     m->step_time_s[m->steps++] = result->step_time_s;
 }
 

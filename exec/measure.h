@@ -42,7 +42,8 @@ struct measurement {
     int64_t peak_bytes;
     int peak_rank;
     int loss_spikes; /* loss above the mean of the last 20 by more than 6 standard deviations, and 10 % */
-    double recent[20];
+    double recent[20]; /* of `losses` that are numbers */
+    int64_t losses;
     struct arena arena;
     struct timeline timeline; /* last step, pipeline of rank 0's group */
 };
