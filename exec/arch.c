@@ -54,7 +54,7 @@ static bool flag(const struct json *root, const char *key, bool otherwise)
     return node && json_type(node) == JSON_BOOL ? json_true(node) : otherwise;
 }
 
-int arch_load(const char *path, const struct model *model, struct arch *ret, struct err *warn, struct err *err)
+int arch_load(const char *path, const struct model *model, struct arch *ret, struct err *err)
 {
     struct json *root;
     if (json_load_python(path, &root, err) < 0)
@@ -62,22 +62,19 @@ int arch_load(const char *path, const struct model *model, struct arch *ret, str
     const struct json *text = json_get(root, "text_config");
     const struct json *at = text && json_type(text) == JSON_OBJECT ? text : root;
     bool layer_norm = model->norm == MODEL_LAYER_NORM, mixtral = strcmp(model->family, "mixtral") == 0;
-    const struct json *rope = json_get(at, "rope_parameters");
-    double theta = rope && json_type(rope) == JSON_OBJECT ? number(rope, "rope_theta", "rope_theta", 10000) : 10000;
     *ret = (struct arch){
         .norm_epsilon = (float)number(at, layer_norm ? "layer_norm_epsilon" : "rms_norm_eps",
                                       layer_norm ? "layer_norm_eps" : "norm_eps", layer_norm ? 1e-5 : 1e-6),
-        .rope_theta = number(at, "rope_theta", "rotary_emb_base", theta),
         .rotary = !model->learned_positions && !model->alibi,
+        .rope = {.theta = 10000, .factor = 1, .attention_factor = 1},
         .activation = layer_norm ? ACTIVATION_GELU_TANH : ACTIVATION_SILU,
         .renormalise = flag(at, "norm_topk_prob", mixtral),
         .aux_coefficient = (float)number(at, "router_aux_loss_coef", "aux_loss_alpha", 0),
         .init_std = (float)number(at, "initializer_range", "init_std", 0.02),
     };
-    if (json_has(at, "rope_scaling"))
-        err_add(warn, "model '%s': rope_scaling does not change the amount of work; the executor rotates without it",
-                path);
     int result = read_activation(at, path, &ret->activation, err);
+    if (ret->rotary && rope_read(at, path, &ret->rope, err) < 0)
+        result = -1;
     json_free(root);
     return result;
 }

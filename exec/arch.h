@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "exec/rope.h"
 #include "kernels/kernels.h"
 
 struct err;
@@ -13,15 +14,15 @@ struct plan;
 
 struct arch {
     float norm_epsilon;
-    double rope_theta;
     bool rotary;
+    struct rope rope; /* where rotary */
     enum activation activation;
     bool renormalise;      /* the weights of the chosen experts sum to 1 */
     float aux_coefficient; /* of the load-balancing loss, 0 = none */
     float init_std;
 };
 
-int arch_load(const char *path, const struct model *model, struct arch *ret, struct err *warn, struct err *err);
+int arch_load(const char *path, const struct model *model, struct arch *ret, struct err *err);
 /* Plans that the rules of cost/plan.h allow and this executor does not run; and models. 0 or -1. */
 int arch_check(const struct model *model, const struct plan *plan, struct err *err);
 

@@ -38,24 +38,27 @@ static void fill_positions(struct executor *ex)
     ex->host_row_position = row;
 }
 
-/* Angle of pair i at position p: p * theta^(-2i/d). */
+/* Cosine and sine of pair i at position p: of p times the pair's frequency. */
 static void fill_angles(struct executor *ex)
 {
     int half = ex->head_dim / 2;
     int64_t n = (int64_t)ex->tokens * half;
     float *host = malloc((size_t)(2 * n) * sizeof *host);
-    if (!host)
+    double *frequency = malloc((size_t)(half + 1) * sizeof *frequency), scale = ex->arch->rope.attention_factor;
+    if (!host || !frequency)
         abort();
+    rope_frequencies(&ex->arch->rope, ex->head_dim, frequency);
     for (int t = 0; t < ex->tokens; t++)
         for (int i = 0; i < half; i++) {
-            double angle = ex->host_row_position[t] * pow(ex->arch->rope_theta, -2.0 * i / ex->head_dim);
-            host[(int64_t)t * half + i] = (float)cos(angle);
-            host[n + (int64_t)t * half + i] = (float)sin(angle);
+            double angle = ex->host_row_position[t] * frequency[i];
+            host[(int64_t)t * half + i] = (float)(scale * cos(angle));
+            host[n + (int64_t)t * half + i] = (float)(scale * sin(angle));
         }
     ex->cosine = device_floats(ex->device, n);
     ex->sine = device_floats(ex->device, n);
     ex->device->upload(ex->device, ex->cosine, host, (size_t)n * sizeof *host);
     ex->device->upload(ex->device, ex->sine, host + n, (size_t)n * sizeof *host);
+    free(frequency);
     free(host);
 }
 

@@ -32,7 +32,7 @@ static int load(struct job *job, const struct job_options *options, const struct
                 struct err *err)
 {
     if (model_load(options->model, &job->model, warn, err) < 0 ||
-        arch_load(options->model, &job->model, &job->arch, warn, err) < 0 ||
+        arch_load(options->model, &job->model, &job->arch, err) < 0 ||
         plan_load(options->plan, &job->plan, warn, err) < 0)
         return -1;
     struct err rules = {0}; /* warnings of launchers are not ours */

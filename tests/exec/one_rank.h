@@ -30,7 +30,7 @@ static inline void one_rank_open(struct one_rank *one, const char *name, int bat
     snprintf(relative, sizeof relative, "tests/exec/golden/%s.json", name);
     test_source_path(path, relative);
     CHECK_INT(model_load(path, &one->model, &warn, &err), 0);
-    CHECK_INT(arch_load(path, &one->model, &one->arch, &warn, &err), 0);
+    CHECK_INT(arch_load(path, &one->model, &one->arch, &err), 0);
     plan_defaults(&one->plan);
     one->plan.micro_batch = 2;
     one->plan.global_batch = batch;
