@@ -4,6 +4,7 @@
 
 #include "cost/base/err.h"
 #include "exec/comm.h"
+#include "exec/comm_nccl.h"
 #include "exec/commands_exec.h"
 #include "exec/device_cuda.h"
 #include "kernels/kernels.h"
@@ -69,14 +70,28 @@ static bool all_did(const struct world *world, const char *command, int result, 
     return -first == world->size;
 }
 
+/* Pipelines and rings send messages; the whole world does nothing on the device but what a profile measures. */
+static void attach_nccl(struct world *world)
+{
+    for (int i = 0; i < WORLD_GROUPS; i++) {
+        bool links = i == WORLD_PP || i == WORLD_CP || i == WORLD_ALL;
+        comm_nccl_attach(world->comm[i], links, !links);
+    }
+}
+
 int job_open_cuda(struct device *ret, struct world *world, const char *command, bool share)
 {
     struct err err = {0};
     struct device_cuda_options options = {world->local_rank, world->local_size, share, fail, world};
+    bool staged = share || world->size == 1;
     int result = device_cuda_open(ret, &options, &err);
+    if (result == 0 && !staged)
+        result = comm_nccl_load(&err);
     if (!all_did(world, command, result, &err))
         return EXIT_MACHINE;
     world_attach(world, ret);
+    if (!staged)
+        attach_nccl(world);
     return EXIT_ANSWERED;
 }
 
