@@ -133,6 +133,10 @@ __global__ void beyond_global(int *x)
 {
     x[16 + threadIdx.x] = 0;
 }
+__global__ void misaligned(int *x)
+{
+    *reinterpret_cast<float4 *>(x + 1) = make_float4(0, 0, 0, 0);
+}
 __global__ void forgotten_copy(int *x)
 {
     DYNAMIC_SHARED(int, tile);
@@ -317,6 +321,7 @@ enum fault {
     BEYOND_STATIC,
     BEYOND_GLOBAL,
     HOST_POINTER,
+    MISALIGNED,
     FORGOTTEN_COPY,
     LONG_COPY,
     FAULTS
@@ -350,6 +355,9 @@ static void commit(int fault)
         break;
     case HOST_POINTER:
         LAUNCH(add_one, 1, 32, 0, nullptr, host);
+        break;
+    case MISALIGNED:
+        LAUNCH(misaligned, 1, 1, 0, nullptr, x);
         break;
     case FORGOTTEN_COPY:
         LAUNCH(forgotten_copy, 1, 1, 16, nullptr, x);

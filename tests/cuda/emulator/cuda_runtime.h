@@ -1,7 +1,9 @@
 /* The language side of CUDA for g++: kernels run on fibers (fibers.cpp), one per thread of a block, blocks one after
  * another in a shuffled order. A thread runs until it meets a barrier or an operation of its warp; which one goes on is
  * picked by the seeded generator. Found and reported: a barrier or a warp operation that not all threads reach, a lane
- * that reads from one that is not there, shared memory written outside its bounds. Shared memory starts as NaN. */
+ * that reads from one that is not there, shared memory written outside its bounds, and (compiled with
+ * -fsanitize=alignment -fsanitize-undefined-trap-on-error) an address that is not aligned. Shared memory starts as
+ * NaN. */
 #ifndef EMULATOR_CUDA_RUNTIME_H
 #define EMULATOR_CUDA_RUNTIME_H
 

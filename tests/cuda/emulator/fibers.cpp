@@ -315,15 +315,15 @@ static void fiber_main()
     }
 }
 
-static void outside(int, siginfo_t *info, void *)
+static void fault(int number, siginfo_t *info, void *)
 {
     unsigned char *at = (unsigned char *)info->si_addr;
-    signal(SIGSEGV, SIG_DFL);
+    signal(number, SIG_DFL);
+    if (number == SIGILL) /* the trap of -fsanitize=alignment */
+        fail("an address that is not a multiple of its access' size");
     if (current && at >= dynamic_end && at < dynamic_end + ARENA_BYTES)
         fail("dynamic shared memory is used beyond its end");
-    if (current && at >= (unsigned char *)current->stack - 2 * STACK_BYTES && at < (unsigned char *)current->stack)
-        fail("an address outside all memory, or more local memory than the emulator's stack of a thread");
-    fail("an address outside all memory");
+    fail("an address outside all memory, or more local memory than the emulator's stack of a thread");
 }
 
 static void set_up()
@@ -344,9 +344,10 @@ static void set_up()
     stack.ss_sp = map_memory(stack.ss_size);
     sigaltstack(&stack, nullptr);
     struct sigaction action = {};
-    action.sa_sigaction = outside;
+    action.sa_sigaction = fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigaction(SIGSEGV, &action, nullptr);
+    sigaction(SIGILL, &action, nullptr);
 }
 
 void *dynamic_shared()
