@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/gemm.h"
 #include "tests/kernels/compare.h"
 
 static void must_succeed(cudaError_t error, const char *call)
@@ -55,6 +56,8 @@ bool place_open(struct place *place, const char **ret_why)
     }
     must_succeed(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
     cuda_kernels_on_failure(say, NULL);
+    if (cuda_gemm_start(stream, ret_why) < 0)
+        return false;
     *place = (struct place){.kernels = &kernels_cuda,
                             .queue = stream,
                             .allocate = cuda_allocate,
@@ -66,6 +69,7 @@ bool place_open(struct place *place, const char **ret_why)
 
 void place_close(struct place *place)
 {
+    cuda_gemm_stop();
     cuda_workspace_release(place->queue);
     must_succeed(cudaStreamDestroy(place->queue), "cudaStreamDestroy");
 }
