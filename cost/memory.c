@@ -89,7 +89,7 @@ double memory_rank(const struct plan *plan, const struct stack *stack, const str
     }
     double largest = load->largest_layer_params * 4;
     if (stack->counted_buffers)
-        bytes[MEMORY_TEMPORARY] += plan->zero < 2 ? 0 : (plan->zero >= 3 ? largest : 0) + counted_gradients(load, largest, dense + expert, plan->zero >= 3);
+        bytes[MEMORY_TEMPORARY] += plan->zero < 2 ? 0 : (plan->zero >= 3 ? largest * (load->prefetches ? 2 : 1) : 0) + counted_gradients(load, largest, dense + expert, plan->zero >= 3);
     else if (plan->zero >= 3) /* two gathered layers and one layer's gradients, and the gathered embedding or head */
         bytes[MEMORY_TEMPORARY] += load->largest_layer_params * (2 * memory_weight_bytes(plan) + (plan->lora_rank > 0 ? 0 : 4)) + load->edge_params * memory_weight_bytes(plan);
     if (stack->wgrad_stand_in && plan->lora_rank == 0)

@@ -44,6 +44,7 @@ struct rank_load {
     double p2p_bytes;                   /* send and receive buffers between stages */
     int communicators;
     bool splits_w; /* the schedule has B and W apart */
+    bool prefetches; /* planexec at zero 3: the next layer's weights are gathered beside the present one */
     double copies; /* parameter copies: 1, DualPipe 2 */
 };
 

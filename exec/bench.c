@@ -51,7 +51,7 @@ double bench_call_s(const struct bench *bench, const struct bench_call *call)
     first = bench_slowest(bench, fmin(first, timed(bench, call, 1, 1)));
     int calls = first < 50e-6 ? (int)(50e-6 / fmax(first, 1e-7)) + 1 : 1;
     int n = (int)(bench->budget_s / fmax(first * calls, 1e-7));
-    n = n < 5 ? 5 : n > SAMPLES_MAX ? SAMPLES_MAX : n;
+    n = n < 3 ? 3 : n > SAMPLES_MAX ? SAMPLES_MAX : n;
     for (int i = 0; i < n; i++)
         samples[i] = timed(bench, call, i + 2, calls);
     return bench_slowest(bench, bench_trimmed_mean(samples, n, 0.25));

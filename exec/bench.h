@@ -51,7 +51,7 @@ double bench_optimizer_bytes_per_s(struct bench *bench, int64_t parameters);
 /* Time of a layer's and the loss's memory-bound kernels / bytes that the cost model counts at that rate. */
 double bench_pointwise(struct bench *bench, const struct bench_pointwise *shape, double bytes_per_s, double latency_s);
 
-/* Lines through the times of sizes from 1 KiB to 64 MiB, in bus bytes. Every member computes in between, so that what
+/* Lines through the times of sizes from 1 KiB to 16 MiB, in bus bytes. Every member computes in between, so that what
  * they wait for each other counts. p2p: between ranks 2i and 2i + 1. */
 void bench_fit_collective(struct bench *bench, struct comm *comm, enum collective_op op, struct alpha_beta *ret,
                           double *ret_error);

@@ -12,8 +12,8 @@
 #include "exec/world.h"
 #include "kernels/kernels.h"
 
-/* floats: 1 KiB to 64 MiB; at least 8 MiB of buffers in turn */
-enum { SIZES = 9, SMALLEST = 256, LARGEST = 16 << 20, TURNING = 2 << 20, SAMPLES_LEAST = 10, SAMPLES_MOST = 60 };
+/* floats: 1 KiB to 16 MiB; at least 8 MiB of buffers in turn */
+enum { SIZES = 8, SMALLEST = 256, LARGEST = 4 << 20, TURNING = 2 << 20, SAMPLES_LEAST = 5, SAMPLES_MOST = 100 };
 
 struct comm_call {
     const struct bench *bench;

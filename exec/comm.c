@@ -195,6 +195,18 @@ struct comm_request comm_reduce_scatter_start(struct comm *comm, int64_t n_each,
     return (struct comm_request){true, comm->transport->reduce_scatter_start(comm, n_each, all, mine), comm};
 }
 
+struct comm_request comm_all_gather_start(struct comm *comm, enum element type, int64_t n_each, const void *mine,
+                                          void *all)
+{
+    if (comm->size == 1 || !comm->transport->all_gather_start) {
+        comm_all_gather(comm, type, n_each, mine, all);
+        return (struct comm_request){.comm = comm};
+    }
+    int64_t bytes = half_bytes(comm, type, n_each);
+    begin(comm, bytes, bytes);
+    return (struct comm_request){true, comm->transport->all_gather_start(comm, type, n_each, mine, all), comm};
+}
+
 void comm_wait(struct comm_request *request)
 {
     if (!request->active)

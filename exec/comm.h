@@ -57,6 +57,9 @@ struct comm_request comm_receive(struct comm *comm, int from, enum element type,
 /* Collectives that go on beside other work until comm_wait; in the same order on all members, as the others. */
 struct comm_request comm_all_reduce_start(struct comm *comm, int64_t n, float *x); /* sums */
 struct comm_request comm_reduce_scatter_start(struct comm *comm, int64_t n_each, const float *all, float *mine);
+/* mine may be its own place in all. */
+struct comm_request comm_all_gather_start(struct comm *comm, enum element type, int64_t n_each, const void *mine,
+                                          void *all);
 void comm_wait(struct comm_request *request);
 bool comm_done(struct comm_request *request); /* has it ended? then it is no longer active */
 

@@ -12,7 +12,7 @@ struct device;
 struct err;
 struct world;
 
-/* Of a group of at least two. Sizes, types and order as in comm.h; send .. reduce_scatter_start return a slot, which
+/* Of a group of at least two. Sizes, types and order as in comm.h; send .. all_gather_start return a slot, which
  * wait, or done when it says true, frees. */
 struct comm_transport {
     bool waits; /* a call has ended when it returns: its time is the host's */
@@ -25,6 +25,8 @@ struct comm_transport {
     int (*receive)(struct comm *comm, int from, enum element type, int64_t n, void *x);
     int (*all_reduce_start)(struct comm *comm, int64_t n, float *x);
     int (*reduce_scatter_start)(struct comm *comm, int64_t n_each, const float *all, float *mine);
+    /* NULL = all_gather itself */
+    int (*all_gather_start)(struct comm *comm, enum element type, int64_t n_each, const void *mine, void *all);
     void (*wait)(struct comm *comm, int slot);
     bool (*done)(struct comm *comm, int slot);
     double (*take_seconds)(struct comm *comm); /* of the calls since the last time; NULL where waits */

@@ -170,6 +170,15 @@ static int mpi_reduce_scatter_start(struct comm *comm, int64_t n_each, const flo
     return slot;
 }
 
+static int mpi_all_gather_start(struct comm *comm, enum element type, int64_t n_each, const void *mine, void *all)
+{
+    int slot = free_slot(comm->mpi);
+    const void *from = mine == element_at(type, all, comm->rank * n_each) ? MPI_IN_PLACE : mine;
+    MPI_CHECK(comm, MPI_Iallgather(from, (int)n_each, mpi_type(type), all, (int)n_each, mpi_type(type), comm->mpi->group,
+                                   &comm->mpi->requests[slot]));
+    return slot;
+}
+
 static void mpi_wait(struct comm *comm, int slot)
 {
     MPI_CHECK(comm, MPI_Wait(&comm->mpi->requests[slot], MPI_STATUS_IGNORE));
@@ -192,6 +201,7 @@ const struct comm_transport comm_mpi = {
     .receive = mpi_receive,
     .all_reduce_start = mpi_all_reduce_start,
     .reduce_scatter_start = mpi_reduce_scatter_start,
+    .all_gather_start = mpi_all_gather_start,
     .wait = mpi_wait,
     .done = mpi_done,
 };

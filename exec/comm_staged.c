@@ -140,6 +140,17 @@ static int staged_reduce_scatter_start(struct comm *comm, int64_t n_each, const 
     return note(comm, &staged);
 }
 
+static int staged_all_gather_start(struct comm *comm, enum element type, int64_t n_each, const void *mine, void *all)
+{
+    size_t bytes = (size_t)n_each * element_bytes(type);
+    struct staged staged = {.to = all, .bytes = bytes * (size_t)comm->size};
+    staged.host = staged.from = host_memory(staged.bytes);
+    char *place = staged.host + bytes * (size_t)comm->rank;
+    comm->device->download(comm->device, place, mine, bytes);
+    staged.slot = comm_mpi.all_gather_start(comm, type, n_each, place, staged.host);
+    return note(comm, &staged);
+}
+
 static void arrived(struct comm *comm, struct staged *staged)
 {
     if (staged->to)
@@ -183,6 +194,7 @@ const struct comm_transport comm_staged = {
     .receive = staged_receive,
     .all_reduce_start = staged_all_reduce_start,
     .reduce_scatter_start = staged_reduce_scatter_start,
+    .all_gather_start = staged_all_gather_start,
     .wait = staged_wait,
     .done = staged_done,
     .release = staged_release,

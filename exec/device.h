@@ -59,6 +59,7 @@ int64_t device_cpu_share_bytes(int ranks);
 
 float *device_floats(struct device *device, int64_t n); /* zeroed */
 int *device_ints(struct device *device, int64_t n);
+void *device_new(struct device *device, int64_t n, enum element type); /* not filled */
 void device_free(struct device *device, void *memory, int64_t n); /* n elements of 4 bytes; NULL is fine */
 void *device_elements(struct device *device, int64_t n);          /* of the kernels' type, zeroed */
 void device_free_elements(struct device *device, void *memory, int64_t n);

@@ -177,6 +177,11 @@ float *device_floats(struct device *device, int64_t n)
     return memory;
 }
 
+void *device_new(struct device *device, int64_t n, enum element type)
+{
+    return counted(device, n, element_bytes(type));
+}
+
 int *device_ints(struct device *device, int64_t n)
 {
     return counted(device, n, sizeof(int));

@@ -230,24 +230,32 @@ void unit_refresh(struct params *params, struct unit *unit)
         store(params, unit->owned_weight, unit->owned, unit_weight(unit, unit->owned_first));
 }
 
-static void gather(struct unit *unit)
+static struct comm_request gather_start(struct unit *unit)
 {
-    comm_all_gather(unit->group, unit->type, unit->owned, unit_weight(unit, unit->owned_first), unit->weight);
+    return comm_all_gather_start(unit->group, unit->type, unit->owned, unit_weight(unit, unit->owned_first),
+                                 unit->weight);
 }
 
 void unit_publish(struct params *params, struct unit *unit)
 {
     if (params->zero == 1 || params->zero == 2)
-        gather(unit);
+        comm_all_gather(unit->group, unit->type, unit->owned, unit_weight(unit, unit->owned_first), unit->weight);
 }
 
 void unit_acquire(struct params *params, struct unit *unit)
 {
-    if (params->zero < 3 || unit->users++ > 0)
+    unit_prefetch(params, unit);
+    if (params->zero == 3 && unit->users++ == 0)
+        comm_wait(&unit->gathering);
+}
+
+void unit_prefetch(struct params *params, struct unit *unit)
+{
+    if (params->zero < 3 || unit->weight)
         return;
-    unit->weight = device_elements(params->device, unit->size);
+    unit->weight = device_new(params->device, unit->size, unit->type);
     store(params, unit->owned_weight, unit->owned, unit_weight(unit, unit->owned_first));
-    gather(unit);
+    unit->gathering = gather_start(unit);
 }
 
 void unit_release(struct params *params, struct unit *unit)
@@ -270,7 +278,7 @@ void unit_fold(struct params *params, struct unit *unit)
     if (params->zero < 2)
         return;
     struct device *device = params->device;
-    float *part = device_floats(device, unit->owned);
+    float *part = device_new(device, unit->owned, ELEMENT_F32);
     comm_reduce_scatter(unit->group, ELEMENT_F32, unit->owned, unit_gradient(params, unit), part);
     device->kernels->add_floats(device->queue, unit->owned, part, unit->owned_gradient);
     device_free(device, part, unit->owned);
@@ -283,7 +291,7 @@ void unit_reduce_start(struct params *params, struct unit *unit)
     if (params->zero == 0) {
         unit->reduction = comm_all_reduce_start(unit->group, unit->size, unit->gradient);
     } else if (params->zero == 1 && comm_size(unit->group) > 1) {
-        unit->reduced = device_floats(params->device, unit->owned);
+        unit->reduced = device_new(params->device, unit->owned, ELEMENT_F32);
         unit->reduction = comm_reduce_scatter_start(unit->group, unit->owned, unit->gradient, unit->reduced);
     }
 }

@@ -55,6 +55,7 @@ struct unit {
     float *m, *v;                  /* [owned] */
     int uses;                      /* modules of this rank that add to the gradient */
     int64_t folds;                 /* times that one of them has, in this step */
+    struct comm_request gathering; /* ZeRO-3: the weights, under way */
     struct comm_request reduction; /* ZeRO-0, 1: the sum over the group, under way */
     float *reduced;                /* ZeRO-1: where it goes */
 };
@@ -80,6 +81,7 @@ int64_t params_count(const struct params *params); /* elements, no padding */
 
 /* Weights are there between the two (ZeRO-3 gathers; else nothing happens). */
 void unit_acquire(struct params *params, struct unit *unit);
+void unit_prefetch(struct params *params, struct unit *unit); /* begins to gather what will be acquired soon */
 void unit_release(struct params *params, struct unit *unit);
 /* Element `offset` of the weight that products read. */
 void *unit_weight(const struct unit *unit, int64_t offset);

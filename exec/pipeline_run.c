@@ -388,15 +388,32 @@ static void paced_op(struct pipeline_run *run, const struct module *module, stru
     }
 }
 
+/* ZeRO-3: the weights of layer `place` (of the head: place = n_layers) are gathered beside what is computed before them. */
+static void prefetch(struct pipeline_run *run, const struct module *module, int place)
+{
+    struct params *params = &run->ex->params;
+    bool head = place == module->n_layers && module->last;
+    if (!run->ex->plan->overlap.dp_param || place < 0 || (place >= module->n_layers && !head))
+        return;
+    unit_prefetch(params, head ? module->head.norm.unit : module->layer[place].dense);
+    struct unit *second = head ? module->head.table.unit : module->layer[place].experts;
+    if (second)
+        unit_prefetch(params, second);
+}
+
 static void forward(struct pipeline_run *run, const struct module *module, struct micro *micro, int micro_batch)
 {
     struct executor *ex = run->ex;
+    if (module->first)
+        unit_prefetch(&ex->params, module->embedding.table.unit);
+    prefetch(run, module, 0);
     if (module->first)
         micro->token = words(run, module->direction, micro_batch, 0);
     struct tensor *x = module->first ? embedding_forward(ex, &module->embedding, micro->token) : micro->in;
     micro->in = NULL;
     micro->layer = zeroed(module->n_layers, sizeof *micro->layer);
     for (int i = 0; i < module->n_layers; i++) {
+        prefetch(run, module, i + 1);
         struct tensor *y = layer_forward(ex, &module->layer[i], x, true, &micro->layer[i]);
         tensor_drop(&x);
         x = y;
@@ -459,6 +476,8 @@ static void backward(struct pipeline_run *run, const struct module *module, stru
                      bool fused)
 {
     struct executor *ex = run->ex;
+    prefetch(run, module, module->n_layers);
+    prefetch(run, module, module->n_layers - 1);
     struct tensor *dy = module->last ? head_backward(ex, &module->head, &micro->head, &micro->later) : micro->din;
     int end = module->n_units;
     micro->din = NULL;
@@ -467,6 +486,7 @@ static void backward(struct pipeline_run *run, const struct module *module, stru
         if (fused)
             weights_of(run, module, micro, first, end);
         end = fused && first < end ? first : end;
+        prefetch(run, module, i - 1);
         struct tensor *dx = layer_backward(ex, &module->layer[i], &micro->layer[i], dy, &micro->later);
         tensor_drop(&dy);
         dy = dx;

@@ -480,6 +480,7 @@ double stages_rank_memory(const struct stages *s, int rank, const struct stage_p
                              .expert_dp_ways = s->expert_dp_ways, .kept_bytes = kept_bytes, .working_bytes = sum->working_bytes,
                              .p2p_bytes = plan->pp > 1 ? 2 * s->places->p2p_bytes : 0, .communicators = s->places->communicators, .copies = 1};
     bool spread = plan->vocab_parallel != VOCAB_EDGES && plan->pp > 1;
+    load.prefetches = plan->overlap.dp_param && sum->layers > plan->vp; /* more than one layer in a chunk */
     load.splits_w = plan->pp > 1 && schedule_of(plan->schedule)->splits_w;
     if ((has_head || spread) && !s->prices->stack->counted_buffers) /* else among the activations */
         load.logits = (spread ? 1.0 / plan->pp : 1) * (double)plan->micro_batch * (double)plan->seq_len / plan->cp * ops_vocab_per_rank(model, plan) * (1 + (double)model->mtp_modules);

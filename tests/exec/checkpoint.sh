@@ -68,5 +68,10 @@ run 2 gpt2 '"pp":2,"layers_per_stage":[2,1],"zero":0,"schedule":"1f1b"' --steps 
 run 2 gpt2 '"pp":2,"layers_per_stage":[2,1],"zero":0,"schedule":"1f1b"' --steps 3 --checkpoint "$scratch/checkpoint" >/dev/null
 resume gpt2 $tolerance 3 '"pp":3,"zero":0,"schedule":"1f1b"'
 resume gpt2 $tolerance 2 '"tp":2,"zero":0,"schedule":"1f1b"'
+
+# Weights that are gathered ahead are the same weights: not a bit of the losses differs.
+run 2 llama '"dp":2,"zero":3,"schedule":"1f1b","recompute":"full"' --steps 3 >"$scratch/ahead"
+run 2 llama '"dp":2,"zero":3,"schedule":"1f1b","recompute":"full","overlap":{"dp_param":false}' --steps 3 >"$scratch/in-time"
+[ "$(wc -l <"$scratch/ahead")" -eq 3 ] && cmp -s "$scratch/ahead" "$scratch/in-time" || fail "gathered ahead: $(cat "$scratch/ahead" "$scratch/in-time")"
 echo "$failed failed"
 [ $failed -eq 0 ]

@@ -12,7 +12,7 @@ cat >"$scratch/moe.json" <<END
  "num_local_experts":4,"num_experts_per_tok":2}
 END
 for ranks in 1 2; do
-    mpirun -np $ranks "$planexec" profile --out "$scratch/$ranks.db" --cluster "$scratch/$ranks.json" --budget-ms 2 \
+    mpirun -np $ranks "$planexec" profile --out "$scratch/$ranks.db" --cluster "$scratch/$ranks.json" --budget-ms 1 \
         >"$scratch/out" 2>&1 || { cat "$scratch/out"; exit 1; }
 done
 
@@ -45,6 +45,9 @@ done <<'END'
 2 dense "zero":1,"global_batch":8,"dp":2
 2 dense "zero":2,"global_batch":8,"dp":2
 2 dense "zero":3,"global_batch":8,"dp":2
+2 dense "zero":3,"global_batch":8,"dp":2,"overlap":{"dp_param":false}
+2 dense "zero":3,"global_batch":8,"dp":2,"recompute":"full"
+2 moe "zero":3,"global_batch":8,"dp":2,"ep":2
 2 moe "zero":0,"global_batch":8,"dp":2,"ep":2
 2 moe "zero":2,"global_batch":8,"dp":2
 2 moe "zero":3,"global_batch":8,"dp":2
