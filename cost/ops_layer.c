@@ -323,20 +323,24 @@ static void experts(struct builder *b, const char *name, double local, double to
  * take 491 us to dispatch in 8 bit, 972 us to combine (aiconfigurator 095f58a). HybridEP keeps up with NCCL. */
 #define DEEPEP_LINK_SHARE 0.92
 
+/* Multiprocessors that compute lacks beside an exchange: 20 of 132 by default (DeepEP), 32 of 148 in Megatron-Bridge's
+ * recipes (HybridEP). */
+#define DEEPEP_SM_SHARE 0.15
+#define HYBRIDEP_SM_SHARE 0.22
+
 static struct routing routing_of(const struct model *m)
 {
     return (struct routing){.chosen = (int)m->experts_per_token, .groups = (int)m->n_group, .limit = (int)m->topk_group};
 }
 
 /* Rows that a pass over memory reads and writes on either side of the experts. All-to-all: copies into the order of
- * ranks and, after it, of experts; DeepEP: what arrived into the order of experts; HybridEP: its kernels do it. */
+ * ranks and, after it, of experts; DeepEP and HybridEP: what arrived into the order of experts. */
 static double permuted_rows(const struct ops_context *c, double tokens)
 {
     double pairs = tokens * (double)c->model->experts_per_token;
     struct routing routing = routing_of(c->model);
     switch (c->plan->moe_dispatcher) {
     case DISPATCHER_ALL_TO_ALL: return tokens + (c->plan->ep > 1 ? 3 : 1) * pairs;
-    case DISPATCHER_HYBRIDEP: return 0;
     default: return tokens * routing_places(&routing, c->plan->ep) + pairs;
     }
 }
@@ -355,10 +359,10 @@ static void dispatch(struct builder *b, double tokens, double row_elements)
                    ? collective_s(c->cluster, &c->ep, COLLECTIVE_ALL_TO_ALL, copies)
                    : collective_dispatch_s(c->cluster, &c->ep, tokens, row, &routing, kind == DISPATCHER_FLEX ? DEEPEP_LINK_SHARE : 1);
     t /= c->stack->collective_speed;
-    if (kind == DISPATCHER_HYBRIDEP) /* each copy is written, or read, beside what the links bring */
-        t = fmax(t, kernel_pointwise_s(b->accelerator, copies));
+    if (kind == DISPATCHER_HYBRIDEP) /* part of the exchange */
+        t += kernel_pointwise_s(b->accelerator, permuted_rows(c, tokens) * row);
     double cover = (b->device_s[PHASE_F] + b->device_s[PHASE_B] + b->device_s[PHASE_W]) / 4;
-    double exposed = c->plan->overlap.ep ? fmax(0.1 * t, beside_cover(t, cover, c->stack->overlap_slowdown)) : t;
+    double exposed = c->plan->overlap.ep ? beside_cover(t, cover, kind == DISPATCHER_HYBRIDEP ? HYBRIDEP_SM_SHARE : DEEPEP_SM_SHARE) : t;
     builder_ep(b, "dispatch", PHASE_F, exposed, copies);
     builder_ep(b, "combine", PHASE_F, exposed, copies);
     builder_ep(b, "combine", PHASE_B, exposed, copies);
@@ -397,11 +401,11 @@ void ops_moe(struct builder *b, int kind)
         builder_linear(b, "latent out", b->rate, tokens, hidden, width);
         builder_keep(b, 2 * tokens * width * b->input_bytes, 2 * tokens * width * b->input_bytes);
     }
-    double permute = c->stack->permute, sort = permute * permuted_rows(c, tokens) * row;
-    builder_move(b, "top-k", permute * tokens * (double)m->experts * 24, permute * tokens * (double)m->experts * 16, 20);
+    double permute = c->stack->permute, sort = plan->moe_dispatcher == DISPATCHER_HYBRIDEP ? 0 : permute * permuted_rows(c, tokens) * row;
+    builder_move(b, "top-k", permute * tokens * (double)m->experts * 24, permute * tokens * (double)m->experts * 16, 8);
     b->graphed = plan->cuda_graph == CUDA_GRAPH_FULL; /* partial graphs leave out what depends on the routing */
     if (sort > 0)
-        builder_move(b, "permute", sort, sort, 6);
+        builder_move(b, "permute", sort, sort, 3);
     double before = b->device_s[PHASE_F];
     double per_expert = pairs * etp / local;
     experts(b, "experts gate, up", local, per_expert, width, gates * inner, true);
@@ -411,7 +415,7 @@ void ops_moe(struct builder *b, int kind)
     b->price->selective_s += builder_repeats(b, MODULE_MOE_ACT) ? b->device_s[PHASE_F] - activation : 0;
     experts(b, "experts down", local, per_expert, inner, width, false);
     if (sort > 0)
-        builder_move(b, "unpermute", sort, sort, 6);
+        builder_move(b, "unpermute", sort, sort, 3);
     if (m->expert_bias)
         expert_biases(b, pairs * etp, gates * inner, width, local);
     dispatch(b, tokens, width);

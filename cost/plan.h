@@ -35,7 +35,7 @@ enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZERS };
  * softmax (Megatron-LM); eager: the softmax op by op, in fp32. */
 enum attention_kernel { ATTENTION_FLASH, ATTENTION_FLASH1, ATTENTION_UNFUSED, ATTENTION_EAGER };
 /* Expert dispatch: flex sends one copy of a token per rank and, across nodes, per node, which a pass then copies to its experts
- * (DeepEP); hybridep the same, its kernels write and read the experts' order themselves; all-to-all one copy per expert. */
+ * (DeepEP); hybridep the same, the copies part of the exchange; all-to-all one copy per expert. */
 enum moe_dispatcher { DISPATCHER_FLEX, DISPATCHER_ALL_TO_ALL, DISPATCHER_HYBRIDEP };
 /* Kernels recorded once and replayed without the host: partial = attention, norms and router of a layer (TransformerEngine's
  * graphs; Megatron-core's scope attn, moe_router, moe_preprocess), router = the latter two alone, full = the whole iteration. */

@@ -247,13 +247,15 @@ static bool states(const struct run *run, const char *word)
     return says(run->overlap, word) || says(run->moe_routing, word) || says(run->notes, word);
 }
 
-/* Megatron-Bridge's recipes: HybridEP on racks and, since 2026, on the others (before, DeepEP); gpt-oss keeps the
- * all-to-all, but inside a node of B300 and where the whole iteration is a graph. */
+/* Megatron-Bridge's recipes: those of its library take the all-to-all; those of its performance tables HybridEP on racks
+ * and, since 2026, on the others (before, DeepEP), but for gpt-oss, which keeps the all-to-all except inside a node of
+ * B300 and where the whole iteration is a graph. */
 static void recipe_dispatcher(const struct run *run, const struct model *model, struct run_plan *ret)
 {
     bool bridge = begins(run->group, "bridge"), racks = begins(run->accelerator, "gb");
     bool whole = says(run->cuda_graph, "full"), recent = strcmp(run->date, "2026") >= 0;
-    if (bridge && model->expert_bias && !whole && (strcmp(run->accelerator, "b300") != 0 || run->ep > 8))
+    bool library = says(run->moe_routing, "see recipe");
+    if (library || (bridge && model->expert_bias && !whole && (strcmp(run->accelerator, "b300") != 0 || run->ep > 8)))
         ret->plan.moe_dispatcher = DISPATCHER_ALL_TO_ALL;
     else
         ret->plan.moe_dispatcher = whole || (racks && (bridge || recent)) || (bridge && recent) ? DISPATCHER_HYBRIDEP : DISPATCHER_FLEX;
@@ -297,7 +299,8 @@ static void set_graphs(const struct run *run, struct run_plan *ret)
     if (says(text, "for fp8") && !precision_is_fp8(ret->plan.precision))
         return;
     bool routing = says(text, "moe_router") && !says(text, "attn") && !says(text, "mamba");
-    ret->plan.cuda_graph = says(text, "full") || says(text, "layer") ? CUDA_GRAPH_FULL : routing ? CUDA_GRAPH_ROUTER : CUDA_GRAPH_PARTIAL;
+    bool whole = says(text, "full") || says(text, "layer") || (begins(text, "enabled") && says(run->moe_routing, "padded")); /* shapes stand: experts too */
+    ret->plan.cuda_graph = whole ? CUDA_GRAPH_FULL : routing ? CUDA_GRAPH_ROUTER : CUDA_GRAPH_PARTIAL;
     if (taken)
         note(ret->assumed, "graphs %s", cuda_graph_names[ret->plan.cuda_graph]);
 }
