@@ -220,6 +220,14 @@ static struct linear_times latent_projections(struct builder *b, const struct wi
     return up;
 }
 
+/* A norm of every head gives a block to a row of head_dim elements and stays far from the bandwidth: at 128 it takes 3.9
+ * times as long as a kernel made for such rows (sgl-project/sglang#13189, H20) and 5.8 times as long as a norm of the same
+ * bytes over the hidden size (flashinfer-ai/flashinfer#2396, B200). */
+static double head_norm(const struct model *m)
+{
+    return fmax(1, 4 * 128 / (double)m->head_dim);
+}
+
 void ops_attention(struct builder *b, int kind)
 {
     const struct model *m = b->context->model;
@@ -241,7 +249,7 @@ void ops_attention(struct builder *b, int kind)
         double gate = m->attention_gate ? w.q : 0;
         column = builder_linear(b, "qkv", b->rate, b->tokens, w.q + gate + w.k + w.v, hidden);
         if (m->qk_norm)
-            builder_pointwise(b, "q/k norm", 2 * t * (w.q + w.k), 3 * t * (w.q + w.k), 2);
+            builder_pointwise(b, "q/k norm", head_norm(m) * 2 * t * (w.q + w.k), head_norm(m) * 3 * t * (w.q + w.k), 2);
         if (!m->learned_positions && !m->alibi)
             builder_pointwise(b, "rotary", 2 * t * (w.q + w.k), 2 * t * (w.q + w.k), 2);
         double normed = m->qk_norm ? t * (w.q + w.k) : 0;
