@@ -116,6 +116,19 @@ static __device__ __forceinline__ void product_rows(const char *memory, uint32_t
     }
 }
 
+/* The result of a product as bf16, as the left side of the next one. */
+template <int M, int N>
+static __device__ __forceinline__ void pack_rows(const float (&p)[M][N / 8][4], uint32_t (&packed)[M][N / 16][4])
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                packed[m][n / 2][n % 2 * 2 + r] = pack_elements(p[m][n][2 * r], p[m][n][2 * r + 1]);
+}
+
 /* c += p b: p (16 M rows x K columns) from registers, as bf16: p[m][k] is the fragment of 16 columns; b K x D. */
 template <int D, int K, int M>
 static __device__ __forceinline__ void product_columns(const uint32_t (&p)[M][K / 16][4], const char *memory,
@@ -250,6 +263,9 @@ static inline bool attention_fits_tiles(const struct attention *a)
     return a->head_dim % 8 == 0 && a->head_dim <= 192 && a->scale > 0 && pointers % 16 == 0 && a->stride_q % 8 == 0 &&
            a->stride_kv % 8 == 0 && a->stride_o % 8 == 0;
 }
+
+/* Do this GPU and this build have products of warpgroups, and are they wanted? (attention_forward_sm90a.cu) */
+bool attention_warpgroups();
 
 /* Plain kernels: a warp a row, lane l the columns l, l + 32, ... */
 static constexpr int PLAIN_COLUMNS = 8; /* of a lane: head_dim up to 256 */

@@ -93,7 +93,7 @@ static __device__ __forceinline__ void query_gradient(const float (&s)[1][N / 8]
 
 /* grid: heads, tiles of queries (the last first), batch. */
 template <int D, int WARPS, int N>
-__global__ void __launch_bounds__(WARP *WARPS) attention_backward_queries(const backward_call b)
+__global__ void __launch_bounds__(WARP *WARPS) attention_backward_queries_tiles(const backward_call b)
 {
     constexpr int ROWS = 16 * WARPS, THREADS = WARP * WARPS;
     constexpr uint32_t tile_q = 0, tile_dout = tile<D, ROWS>::bytes, pairs = 2 * tile<D, ROWS>::bytes;
@@ -131,12 +131,14 @@ __global__ void __launch_bounds__(WARP *WARPS) attention_backward_queries(const 
         if (t + 1 < range.end)
             load_pair<D, N, THREADS>(memory, next, k, v, (t + 1) * N, a.keys, a.head_dim);
         cp_async_commit();
-        product_rows<D, ROWS, N, 1>(memory, tile_q, warp_row, now, s);
-        product_rows<D, ROWS, N, 1>(memory, tile_dout, warp_row, now + tile<D, N>::bytes, dp);
-        if (t < range.full_begin || t >= range.full_end)
-            mask_keys<1, N>(a, first + warp_row + lane_index() / 4, t * N, s);
-        query_gradient<N>(s, dp, b.call.scale_log2, shift, delta, ds);
-        product_columns<D, N, 1>(ds, memory, now, sum);
+        if (first + warp_row < a.queries) {
+            product_rows<D, ROWS, N, 1>(memory, tile_q, warp_row, now, s);
+            product_rows<D, ROWS, N, 1>(memory, tile_dout, warp_row, now + tile<D, N>::bytes, dp);
+            if (t < range.full_begin || t >= range.full_end)
+                mask_keys<1, N>(a, first + warp_row + lane_index() / 4, t * N, s);
+            query_gradient<N>(s, dp, b.call.scale_log2, shift, delta, ds);
+            product_columns<D, N, 1>(ds, memory, now, sum);
+        }
         uint32_t swap = now;
         now = next;
         next = swap;
@@ -194,17 +196,6 @@ static __device__ __forceinline__ void key_softmax(const query_numbers<N> &query
     }
 }
 
-/* p -> bf16 */
-template <int N>
-static __device__ __forceinline__ void pack_rows(const float (&p)[1][N / 8][4], uint32_t (&packed)[1][N / 16][4])
-{
-#pragma unroll
-    for (int n = 0; n < N / 8; n++)
-#pragma unroll
-        for (int r = 0; r < 2; r++)
-            packed[0][n / 2][n % 2 * 2 + r] = pack_elements(p[0][n][2 * r], p[0][n][2 * r + 1]);
-}
-
 /* dp = ds = p (dp - delta) of rows that are keys. */
 template <int N>
 static __device__ __forceinline__ void key_gradient(const query_numbers<N> &query, const float (&p)[1][N / 8][4],
@@ -250,7 +241,7 @@ static __device__ __forceinline__ void load_queries(const backward_call &b, char
 
 /* grid: key heads, tiles of keys (the first, which most queries see, first), batch. */
 template <int D, int WARPS, int N, bool DK, bool DV>
-__global__ void __launch_bounds__(WARP *WARPS) attention_backward_keys(const backward_call b)
+__global__ void __launch_bounds__(WARP *WARPS) attention_backward_keys_tiles(const backward_call b)
 {
     constexpr int ROWS = 16 * WARPS, THREADS = WARP * WARPS;
     constexpr uint32_t tile_k = 0, tile_v = tile<D, ROWS>::bytes, pairs = 2 * tile<D, ROWS>::bytes;
@@ -290,18 +281,20 @@ __global__ void __launch_bounds__(WARP *WARPS) attention_backward_keys(const bac
             number = number_of(b, batch, next.head, next.t * N + (int)threadIdx.x % N);
         }
         cp_async_commit();
-        product_rows<D, ROWS, N, 1>(memory, tile_k, warp_row, tile_q, p);
-        key_softmax<N>(numbers[stage], now.t >= range.full_begin && now.t < range.full_end, sight(a), key,
-                       b.call.scale_log2, p);
-        if (DV) {
-            pack_rows<N>(p, packed);
-            product_columns<D, N, 1>(packed, memory, tile_dout, dv);
-        }
-        if (DK) {
-            product_rows<D, ROWS, N, 1>(memory, tile_v, warp_row, tile_dout, ds);
-            key_gradient<N>(numbers[stage], p, ds);
-            pack_rows<N>(ds, packed);
-            product_columns<D, N, 1>(packed, memory, tile_q, dk);
+        if (first + warp_row < a.keys) {
+            product_rows<D, ROWS, N, 1>(memory, tile_k, warp_row, tile_q, p);
+            key_softmax<N>(numbers[stage], now.t >= range.full_begin && now.t < range.full_end, sight(a), key,
+                           b.call.scale_log2, p);
+            if (DV) {
+                pack_rows<1, N>(p, packed);
+                product_columns<D, N, 1>(packed, memory, tile_dout, dv);
+            }
+            if (DK) {
+                product_rows<D, ROWS, N, 1>(memory, tile_v, warp_row, tile_dout, ds);
+                key_gradient<N>(numbers[stage], p, ds);
+                pack_rows<1, N>(ds, packed);
+                product_columns<D, N, 1>(packed, memory, tile_q, dk);
+            }
         }
         number_store(numbers[stage ^ 1], number);
         now = next;
@@ -397,7 +390,7 @@ template <int D, int N, bool DK, bool DV> static void backward_keys(cudaStream_t
 {
     constexpr int WARPS = 8, ROWS = 16 * WARPS;
     constexpr int bytes = 2 * tile<D, ROWS>::bytes + 4 * tile<D, N>::bytes + 2 * (int)sizeof(query_numbers<N>);
-    auto kernel = attention_backward_keys<D, WARPS, N, DK, DV>;
+    auto kernel = attention_backward_keys_tiles<D, WARPS, N, DK, DV>;
     shared_memory_limit(kernel, bytes);
     LAUNCH(kernel, dim3(b.call.a.kv_heads, divide_up(b.call.a.keys, ROWS), b.call.a.batch), dim3(WARP * WARPS), bytes,
            stream, b);
@@ -407,7 +400,7 @@ template <int D, int N, bool DK, bool DV> static void backward_keys(cudaStream_t
 template <int D, int N, int N_KEYS = N> static void backward_tiles(cudaStream_t stream, const backward_call &b)
 {
     constexpr int WARPS = 8, ROWS = 16 * WARPS, bytes = 2 * tile<D, ROWS>::bytes + 4 * tile<D, N>::bytes;
-    auto kernel = attention_backward_queries<D, WARPS, N>;
+    auto kernel = attention_backward_queries_tiles<D, WARPS, N>;
     shared_memory_limit(kernel, bytes);
     LAUNCH(kernel, dim3(b.call.a.heads, divide_up(b.call.a.queries, ROWS), b.call.a.batch), dim3(WARP * WARPS), bytes,
            stream, b);

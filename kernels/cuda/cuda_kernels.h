@@ -43,6 +43,7 @@ void cuda_rotary(void *queue, int rows, int heads, int head_dim, int stride, con
                  bool inverse, void *x);
 void cuda_attention_forward(void *queue, const struct attention *a);
 void cuda_attention_backward(void *queue, const struct attention_gradient *a);
+void cuda_attention_warpgroups(bool use); /* Hopper's kernels where the build has them (default), or those of all GPUs */
 void cuda_activation_forward(void *queue, enum activation kind, bool gated, int rows, int columns, const void *x,
                              void *y);
 void cuda_activation_backward(void *queue, enum activation kind, bool gated, int rows, int columns, const void *x,

@@ -1,5 +1,6 @@
 /* Attention in bf16 on a device against the plain one on the same rounded inputs: every instance and what falls between
  * them, grouped heads, odd sizes, windows, rings of blocks, rows without keys, padded rows, large scores, NaN.
+ * All of it twice: with the kernels of Hopper's warpgroups where there are any, and without.
  * Usage: check_attention [SEED]. Exit 77 without a device.
  *
  * Tolerances, written down before any run, with u = 2^-8 (bf16: 8 bits, to nearest) and e = 2^-24 (fp32). The error of a
@@ -520,15 +521,8 @@ static void check_nan_backward(int head_dim)
     problem_free(&p);
 }
 
-int main(int argc, char **argv)
+static void check_all(void)
 {
-    int devices = 0;
-    if (argc > 1)
-        state = (uint32_t)strtoul(argv[1], NULL, 10);
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-        test_skip("no device");
-        return test_report();
-    }
     check_instances();
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_shape(&shapes[i]);
@@ -539,6 +533,20 @@ int main(int argc, char **argv)
     check_nan_backward(64);
     check_nan_backward(128);
     check_nan_backward(20);
+}
+
+int main(int argc, char **argv)
+{
+    int devices = 0;
+    if (argc > 1)
+        state = (uint32_t)strtoul(argv[1], NULL, 10);
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        test_skip("no device");
+        return test_report();
+    }
+    check_all();
+    cuda_attention_warpgroups(false);
+    check_all();
     cuda_workspace_release(NULL);
     return test_report();
 }
