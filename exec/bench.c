@@ -10,7 +10,7 @@
 #include "exec/world.h"
 #include "kernels/kernels.h"
 
-enum { SAMPLES_MAX = 400, POOL = 16 << 20 }; /* elements: more than caches hold */
+enum { SAMPLES_MAX = 400, POOL = 16 << 20, GPU_POOL = 128 << 20 }; /* elements: more than caches hold */
 
 /* --- one number ------------------------------------------------------------------ */
 
@@ -38,11 +38,16 @@ double bench_slowest(const struct bench *bench, double value)
 
 static double timed(const struct bench *bench, const struct bench_call *call, int turn, int calls)
 {
-    double start_s = device_now_s();
+    struct device *device = bench->device;
+    void *start = device->event_new(device), *end = device->event_new(device);
+    device->event_record(device, start, device->queue);
     for (int i = 0; i < calls; i++)
         call->run(call->context, turn * calls + i);
-    bench->device->wait(bench->device);
-    return (device_now_s() - start_s) / calls;
+    device->event_record(device, end, device->queue);
+    double seconds = device->event_gap_s(device, start, end);
+    device->event_free(device, start);
+    device->event_free(device, end);
+    return seconds / calls;
 }
 
 double bench_call_s(const struct bench *bench, const struct bench_call *call)
@@ -91,7 +96,8 @@ float *bench_floats(struct device *device, int64_t n)
 
 void bench_begin(struct bench *bench, int64_t largest)
 {
-    bench->pool = largest > POOL ? largest : POOL;
+    int64_t least = bench->gpu ? GPU_POOL : POOL;
+    bench->pool = largest > least ? largest : least;
     bench->inputs = bench_elements(bench->device, bench->pool);
     bench->outputs = device_floats(bench->device, bench->pool);
     bench->next_input = bench->next_output = 0;
@@ -220,7 +226,9 @@ static double gemm_time(const double *p, const void *point)
 
 void bench_fit_gemm(struct bench *bench, struct gemm_form *ret, double *ret_peak_flop_per_s, double *ret_error)
 {
-    static const int rows[] = {64, 256, 1024}, widths[] = {64, 256, 704, 2048};
+    static const int cpu_rows[] = {64, 256, 1024}, cpu_widths[] = {64, 256, 704, 2048};
+    static const int gpu_rows[] = {1024, 4096, 8192}, gpu_widths[] = {1024, 2048, 4096, 8192};
+    const int *rows = bench->gpu ? gpu_rows : cpu_rows, *widths = bench->gpu ? gpu_widths : cpu_widths;
     struct gemm_point points[64];
     double measured[64], ratios[64], parameter[5] = {0, 1e-6, 4, 4, 4};
     int n = 0;

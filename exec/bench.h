@@ -7,6 +7,7 @@
 #ifndef EXEC_BENCH_H
 #define EXEC_BENCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cost/ops.h"
@@ -20,6 +21,7 @@ struct bench {
     struct world *world;
     struct device *device;
     double budget_s; /* of one number */
+    bool gpu;        /* sizes that keep a GPU busy, and exceed its cache */
     void *inputs, *outputs; /* bench_begin; elements, floats */
     int64_t pool, next_input, next_output;
 };
@@ -50,6 +52,9 @@ struct bench_pointwise {
 double bench_optimizer_bytes_per_s(struct bench *bench, int64_t parameters);
 /* Time of a layer's and the loss's memory-bound kernels / bytes that the cost model counts at that rate. */
 double bench_pointwise(struct bench *bench, const struct bench_pointwise *shape, double bytes_per_s, double latency_s);
+
+/* Of a kernel that has nothing to do: between bench_begin and bench_end. */
+double bench_latency_s(struct bench *bench);
 
 /* Lines through the times of sizes from 1 KiB to 16 MiB, in bus bytes. Every member computes in between, so that what
  * they wait for each other counts. p2p: between ranks 2i and 2i + 1. */

@@ -178,12 +178,13 @@ static int *spread_words(struct device *device, int tokens, int vocab)
     return index;
 }
 
-/* Calls per layer, and bytes per call in fp32 as cost/ops*.c count them (fused loss: 10 per logit each way; zeros are
+/* Calls per layer, and bytes per call as cost/ops*.c count them (fused loss: 10 per logit each way; zeros are
  * not counted apart); the ends of the model are spread over its layers. */
 double bench_pointwise(struct bench *bench, const struct bench_pointwise *s, double bytes_per_s, double latency_s)
 {
-    double t = s->tokens, hidden = t * s->hidden * 4, ffn = t * s->ffn * 4, logits = t * s->vocab, end = 1.0 / s->layers;
-    double qk = t * (s->heads + s->kv_heads) * s->head_dim * 4;
+    double element = (double)element_bytes(bench->device->kernels->type);
+    double t = s->tokens, hidden = t * s->hidden * element, ffn = t * s->ffn * element, logits = t * s->vocab, end = 1.0 / s->layers;
+    double qk = t * (s->heads + s->kv_heads) * s->head_dim * element;
     const double bytes[POINTWISE_KINDS] = {2 * hidden, 3 * hidden, 2 * qk,      2.5 * hidden, 3 * ffn,   5 * ffn,
                                            0,          10 * logits, 10 * logits, 2 * hidden,   3 * hidden};
     const double calls[POINTWISE_KINDS] = {2, 2, 2, 4, 1, 1, 1, end, end, end, end};
@@ -215,4 +216,17 @@ double bench_pointwise(struct bench *bench, const struct bench_pointwise *s, dou
     device_free(device, p.rstd, s->tokens);
     device_free(device, p.index, s->tokens);
     return seconds / counted;
+}
+
+static void run_little(void *context, int turn)
+{
+    const struct bench *bench = context;
+    (void)turn;
+    bench->device->kernels->add_floats(bench->device->queue, 1, bench->outputs, bench->outputs);
+}
+
+double bench_latency_s(struct bench *bench)
+{
+    struct bench_call call = {run_little, bench};
+    return bench_call_s(bench, &call);
 }

@@ -13,6 +13,7 @@
 #include "cost/profile_store.h"
 #include "exec/bench.h"
 #include "exec/commands_exec.h"
+#include "exec/device_cuda.h"
 #include "exec/shapes.h"
 #include "kernels/kernels.h"
 
@@ -23,7 +24,7 @@ struct arguments {
     struct opt_list plans;
     int64_t threads;
     double budget_ms;
-    bool help;
+    bool share_gpu, help;
     int device;
 };
 
@@ -34,11 +35,13 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
         {"cluster", OPT_STRING, &a->cluster, 0, 0, NULL, "FILE",
          "also write an hw.json of these ranks on this machine"},
         {"name", OPT_STRING, &a->name, 0, 0, NULL, "NAME",
-         "of the accelerator; its link is NAME-mpi (default planexec-cpu)"},
+         "of the accelerator; its link is NAME-mpi (default planexec-cpu, planexec-cuda)"},
         {"model", OPT_STRING, &a->model, 0, 0, NULL, "FILE", "config.json: with --plan, its shapes are measured too"},
         {"plan", OPT_LIST, &a->plans, 0, 0, NULL, "FILE",
          "plan.json for that model, of any number of ranks; may be repeated"},
-        {"device", OPT_CHOICE, &a->device, 0, 0, devices, "D", "cpu (default)"},
+        {"device", OPT_CHOICE, &a->device, 0, 0, devices, "D", "cpu (default), cuda"},
+        {"share-gpu", OPT_FLAG, &a->share_gpu, 0, 0, NULL, NULL,
+         "cuda: ranks may share a GPU, and talk by way of the host"},
         {"threads", OPT_INT, &a->threads, 1, 1024, NULL, "N", "per rank (default 1)"},
         {"budget-ms", OPT_DOUBLE, &a->budget_ms, 1, 1e5, NULL, "X", "time spent on one kernel shape (default 20)"},
         {NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL},
@@ -87,28 +90,43 @@ static void put(struct sink *sink, enum profile_section section, const char *nam
                     profile_rows_add(&sink->rows, &row, sink->err) < 0;
 }
 
-static const double kernel_latency_s = 1e-6; /* of a call of a kernel */
+/* What is known without measuring. */
+struct facts {
+    double memory_bytes, latency_s;
+    int processors;
+};
+
+static const double cpu_latency_s = 1e-6; /* of a call of a kernel */
+
+static struct facts facts_of(struct bench *bench)
+{
+    int ranks = bench->world->size;
+    struct device_cuda_facts gpu;
+    if (!bench->gpu)
+        return (struct facts){(double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / ranks, cpu_latency_s, 1};
+    device_cuda_facts(bench->device, &gpu);
+    return (struct facts){(double)gpu.memory_bytes, bench_latency_s(bench), gpu.processors};
+}
 
 static void put_accelerator(struct sink *sink, const char *name, const char *link, double peak, double bytes_per_s,
-                            int ranks)
+                            int ranks, const struct facts *facts)
 {
-    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / ranks;
     enum profile_section s = SECTION_ACCELERATOR;
     put(sink, s, name, "", "peak_fp32_flop_per_s", peak, NULL, "FLOP/s");
     put(sink, s, name, "", "peak_16bit_flop_per_s", peak, NULL, "FLOP/s");
     put(sink, s, name, "", "hbm_bytes_per_s", bytes_per_s, NULL, "B/s");
-    put(sink, s, name, "", "memory_bytes", memory, NULL, "B");
-    put(sink, s, name, "", "sm_count", 1, NULL, "1");
+    put(sink, s, name, "", "memory_bytes", facts->memory_bytes, NULL, "B");
+    put(sink, s, name, "", "sm_count", facts->processors, NULL, "1");
     put(sink, s, name, "", "default_per_node", ranks, NULL, "1");
     put(sink, s, name, "", "sustained", 1, NULL, "1");
     put(sink, s, name, "", "mem_eff", 1, NULL, "1");
-    put(sink, s, name, "", "kernel_latency_s", kernel_latency_s, NULL, "s");
+    put(sink, s, name, "", "kernel_latency_s", facts->latency_s, NULL, "s");
     put(sink, s, name, "", "context_bytes", 0, NULL, "B");
     put(sink, s, name, "", "gemm_workspace_bytes", 0, NULL, "B");
     put(sink, s, name, "", "default_link", (double)__builtin_nan(""), link, "name");
 }
 
-static const char *const rate_keys[] = {"fp32", "16bit"}; /* all arithmetic is fp32 */
+static const char *const rate_keys[] = {"fp32", "16bit"}; /* there is one arithmetic */
 
 static void put_gemm(struct sink *sink, const char *name, const struct gemm_form *g)
 {
@@ -249,7 +267,8 @@ static void measure_products(struct bench *bench, struct sink *sink, const char 
 static void measure_attention(struct bench *bench, struct sink *sink, const char *name, const struct shapes *shapes,
                               int head_dim, double peak)
 {
-    static const int lengths[] = {64, 128, 256, 512, 1024};
+    static const int cpu_lengths[] = {64, 128, 256, 512, 1024}, gpu_lengths[] = {512, 1024, 2048, 4096, 8192};
+    const int *lengths = bench->gpu ? gpu_lengths : cpu_lengths, heads = bench->gpu ? 32 : 4;
     struct bench_attention shape[SHAPES_ATTENTION_MAX];
     struct attention_form form;
     double error;
@@ -258,7 +277,7 @@ static void measure_attention(struct bench *bench, struct sink *sink, const char
         if (shapes->attention[i].head_dim == head_dim)
             shape[n++] = shapes->attention[i];
     for (int i = 0, grid = n == 0; grid && i < 5; i++)
-        shape[n++] = (struct bench_attention){1, 4, 4, head_dim, lengths[i]};
+        shape[n++] = (struct bench_attention){1, heads, heads, head_dim, lengths[i]};
     bench_fit_attention(bench, n, shape, peak, &form, &error);
     put_attention(sink, name, &form);
     say(bench, "attention, head width %d: %.2f of that, form within %.1f %%\n", head_dim, form.eff, 100 * error);
@@ -267,7 +286,7 @@ static void measure_attention(struct bench *bench, struct sink *sink, const char
 static void measure_attentions(struct bench *bench, struct sink *sink, const char *name, const struct shapes *shapes,
                                double peak)
 {
-    int widths[SHAPES_ATTENTION_MAX + 3] = {32, 64, 128}, n = 3;
+    int widths[SHAPES_ATTENTION_MAX + 3] = {128, 64, 32}, n = bench->gpu ? 2 : 3;
     for (int i = 0; i < shapes->n_attentions; i++) {
         int at = 0;
         while (at < n && widths[at] != shapes->attention[i].head_dim)
@@ -279,10 +298,10 @@ static void measure_attentions(struct bench *bench, struct sink *sink, const cha
         measure_attention(bench, sink, name, shapes, widths[i], peak);
 }
 
-enum { PARAMETERS_MOST = 1 << 24 }; /* more than caches hold is enough */
+enum { PARAMETERS_MOST = 1 << 24, GPU_PARAMETERS_MOST = 1 << 26 }; /* more than caches hold is enough */
 
 /* Means over the plans. */
-static void measure_memory(struct bench *bench, const struct shapes *shapes, double *ret_bytes_per_s,
+static void measure_memory(struct bench *bench, const struct shapes *shapes, double latency_s, double *ret_bytes_per_s,
                            double *ret_pointwise)
 {
     static const struct bench_pointwise usual = {.hidden = 256,
@@ -294,15 +313,25 @@ static void measure_memory(struct bench *bench, const struct shapes *shapes, dou
                                                  .vocab = 2048,
                                                  .layers = 8,
                                                  .parameters = 1 << 23};
-    const struct bench_pointwise *plan = shapes->n_plans > 0 ? shapes->plan : &usual;
+    static const struct bench_pointwise usual_gpu = {.hidden = 4096,
+                                                     .ffn = 14336,
+                                                     .heads = 32,
+                                                     .kv_heads = 8,
+                                                     .head_dim = 128,
+                                                     .tokens = 4096,
+                                                     .vocab = 32768,
+                                                     .layers = 32,
+                                                     .parameters = 1 << 26};
+    const struct bench_pointwise *plan = shapes->n_plans > 0 ? shapes->plan : bench->gpu ? &usual_gpu : &usual;
+    int64_t most = bench->gpu ? GPU_PARAMETERS_MOST : PARAMETERS_MOST;
     int n = shapes->n_plans > 0 ? shapes->n_plans : 1;
     double seconds_per_byte = 0;
     *ret_pointwise = 0;
     for (int i = 0; i < n; i++)
-        seconds_per_byte += 1 / bench_optimizer_bytes_per_s(bench, plan[i].parameters < PARAMETERS_MOST ? plan[i].parameters : PARAMETERS_MOST) / n;
+        seconds_per_byte += 1 / bench_optimizer_bytes_per_s(bench, plan[i].parameters < most ? plan[i].parameters : most) / n;
     *ret_bytes_per_s = 1 / seconds_per_byte;
     for (int i = 0; i < n; i++)
-        *ret_pointwise += bench_pointwise(bench, &plan[i], *ret_bytes_per_s, kernel_latency_s) / n;
+        *ret_pointwise += bench_pointwise(bench, &plan[i], *ret_bytes_per_s, latency_s) / n;
     say(bench, "memory-bound kernels: %.2f GB/s (optimizer), layers take %.2f of that time per byte\n",
         *ret_bytes_per_s * 1e-9, *ret_pointwise);
 }
@@ -320,13 +349,15 @@ static void measure_kernels(struct bench *bench, struct sink *sink, const char *
         measure_products(bench, sink, name, shapes, peak, &experts);
     put_experts(sink, name, &experts);
     measure_attentions(bench, sink, name, shapes, peak);
-    measure_memory(bench, shapes, &bytes_per_s, &pointwise);
-    put_accelerator(sink, name, link, peak, bytes_per_s, bench->world->size);
+    struct facts facts = facts_of(bench);
+    measure_memory(bench, shapes, facts.latency_s, &bytes_per_s, &pointwise);
+    put_accelerator(sink, name, link, peak, bytes_per_s, bench->world->size, &facts);
     put_stack(sink, pointwise);
 }
 
 /* Groups of `ranks` neighbours, all at once. */
-static void measure_group(struct bench *bench, struct sink *sink, const char *name, const char *link, int ranks)
+static void measure_group(struct bench *bench, struct sink *sink, const char *name, const char *link, int ranks,
+                          bool share)
 {
     struct plan plan;
     struct model model = {.kv_heads = ranks};
@@ -335,6 +366,8 @@ static void measure_group(struct bench *bench, struct sink *sink, const char *na
     plan.dp = bench->world->size / ranks;
     world_release(bench->world);
     world_build(bench->world, &plan, &model);
+    if (bench->gpu)
+        job_attach_cuda(bench->world, bench->device, share, true);
     for (int op = 0; op < COLLECTIVE_OPS; op++) {
         struct alpha_beta curve;
         double error;
@@ -347,13 +380,13 @@ static void measure_group(struct bench *bench, struct sink *sink, const char *na
     }
 }
 
-static void measure_collectives(struct bench *bench, struct sink *sink, const char *name, const char *link)
+static void measure_collectives(struct bench *bench, struct sink *sink, const char *name, const char *link, bool share)
 {
     int measured = 0, size = bench->world->size;
     put_link(sink, link);
     for (int ranks = 2; ranks <= size; ranks++)
         if (size % ranks == 0 && (ranks == size || measured < ALPHA_BETA_RANKS_MAX - 1)) {
-            measure_group(bench, sink, name, link, ranks);
+            measure_group(bench, sink, name, link, ranks, share);
             measured++;
         }
 }
@@ -388,49 +421,68 @@ static int load_shapes(const struct arguments *a, struct shapes *ret, struct err
     return 0;
 }
 
+/* Source of all rows. */
+static void describe(const struct bench *bench, int64_t threads, const char *host, char ret[PROFILE_SOURCE_MAX])
+{
+    struct device_cuda_facts gpu;
+    if (bench->gpu) {
+        device_cuda_facts(bench->device, &gpu);
+        snprintf(ret, PROFILE_SOURCE_MAX, "planexec profile on %.200s: %s, %d ranks at once", host, gpu.name,
+                 bench->world->size);
+        return;
+    }
+    snprintf(ret, PROFILE_SOURCE_MAX, "planexec profile on %.200s: OpenBLAS, %lld threads a rank, %d MPI ranks at once",
+             host, (long long)threads, bench->world->size);
+}
+
 static int measure_all(const struct arguments *a, struct world *world, const struct shapes *shapes, struct err *err)
 {
     char link[128], host[256] = "?";
     time_t now = time(NULL);
     struct device device;
-    struct bench bench = {.world = world, .device = &device, .budget_s = a->budget_ms * 1e-3};
+    struct bench bench = {
+        .world = world, .device = &device, .budget_s = a->budget_ms * 1e-3, .gpu = a->device == JOB_CUDA};
     struct sink sink = {.err = err};
     struct plan plan;
     struct model model = {.kv_heads = 1};
     gethostname(host, sizeof host - 1);
     strftime(sink.date, sizeof sink.date, "%Y-%m-%d", gmtime(&now));
-    snprintf(sink.source, sizeof sink.source,
-             "planexec profile on %.200s: OpenBLAS, %lld threads a rank, %d MPI ranks at once", host,
-             (long long)a->threads, world->size);
     snprintf(link, sizeof link, "%.40s-mpi", a->name);
     kernels_cpu_threads((int)a->threads);
-    device_cpu_init(&device, &kernels_cpu);
     plan_defaults(&plan);
     plan.dp = world->size;
     world_build(world, &plan, &model);
+    device_cpu_init(&device, &kernels_cpu);
+    if (bench.gpu && job_open_cuda(&device, world, "profile", a->share_gpu) != EXIT_ANSWERED)
+        return EXIT_MACHINE;
+    describe(&bench, a->threads, host, sink.source);
     bench_begin(&bench, shapes_largest(shapes));
     measure_kernels(&bench, &sink, a->name, link, shapes);
     bench_end(&bench);
-    measure_collectives(&bench, &sink, a->name, link);
+    measure_collectives(&bench, &sink, a->name, link, a->share_gpu);
     int code = sink.failed ? EXIT_MACHINE : EXIT_ANSWERED;
     if (code == EXIT_ANSWERED && world->rank == 0 &&
         (profile_rows_sort(&sink.rows, NULL, NULL) < 0 || profile_store_write(a->out, &sink.rows, sink.date, err) < 0 ||
          write_cluster(a, link, world->size, err) < 0))
         code = EXIT_MACHINE;
     profile_rows_release(&sink.rows);
+    if (bench.gpu) {
+        world_release(world);
+        device_cuda_close(&device);
+    }
     return code;
 }
 
 int cmd_profile(struct world *world, int argc, char **argv)
 {
-    struct arguments a = {.name = "planexec-cpu", .threads = 1, .budget_ms = 20};
+    struct arguments a = {.threads = 1, .budget_ms = 20};
     static struct shapes shapes;
     struct err err = {0};
     int code = EXIT_ANSWERED;
-    if (parse(&a, argc, argv, world, &err) < 0)
+    int parsed = parse(&a, argc, argv, world, &err);
+    a.name = a.name ? a.name : a.device == JOB_CUDA ? "planexec-cuda" : "planexec-cpu";
+    if (parsed < 0)
         code = EXIT_USAGE;
-    else if (!a.help && a.device != 0)
-        code = err_add(&err, "this planexec was built without device '%s'", devices[a.device]) < 0 ? EXIT_MACHINE : 0;
     else if (!a.help && load_shapes(&a, &shapes, &err) < 0)
         code = EXIT_INPUT;
     else if (!a.help)

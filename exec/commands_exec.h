@@ -36,6 +36,8 @@ struct job_options {
     bool bf16, share_gpu;
     int device; /* enum job_device */
 };
+/* Its comms use the device; all_links: messages in every group. */
+void job_attach_cuda(struct world *world, struct device *device, bool share, bool all_links);
 /* Opens the GPU and tells the world's comms that buffers lie there. An exit code, having said why. */
 int job_open_cuda(struct device *ret, struct world *world, const char *command, bool share);
 /* On failure returns the exit code and has said why (rank 0 speaks for all: every rank reads the same files); builds

@@ -71,27 +71,31 @@ static bool all_did(const struct world *world, const char *command, int result, 
 }
 
 /* Pipelines and rings send messages; the whole world does nothing on the device but what a profile measures. */
-static void attach_nccl(struct world *world)
+static void attach_nccl(struct world *world, bool all_links)
 {
     for (int i = 0; i < WORLD_GROUPS; i++) {
-        bool links = i == WORLD_PP || i == WORLD_CP || i == WORLD_ALL;
-        comm_nccl_attach(world->comm[i], links, !links);
+        bool links = i == WORLD_PP || i == WORLD_CP;
+        comm_nccl_attach(world->comm[i], links || all_links, !links && i != WORLD_ALL);
     }
+}
+
+void job_attach_cuda(struct world *world, struct device *device, bool share, bool all_links)
+{
+    world_attach(world, device);
+    if (!share && world->size > 1)
+        attach_nccl(world, all_links);
 }
 
 int job_open_cuda(struct device *ret, struct world *world, const char *command, bool share)
 {
     struct err err = {0};
     struct device_cuda_options options = {world->local_rank, world->local_size, share, fail, world};
-    bool staged = share || world->size == 1;
     int result = device_cuda_open(ret, &options, &err);
-    if (result == 0 && !staged)
+    if (result == 0 && !share && world->size > 1)
         result = comm_nccl_load(&err);
     if (!all_did(world, command, result, &err))
         return EXIT_MACHINE;
-    world_attach(world, ret);
-    if (!staged)
-        attach_nccl(world);
+    job_attach_cuda(world, ret, share, false);
     return EXIT_ANSWERED;
 }
 

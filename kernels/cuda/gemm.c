@@ -242,9 +242,28 @@ static const struct shape *shape_of(const struct gemm *g, const struct key *key)
     return s;
 }
 
+static bool is_empty(const struct gemm *g)
+{
+    return g->m == 0 || g->n == 0 || g->k == 0;
+}
+
+/* A sum of nothing: an expert without rows. */
+static void clear(const struct gemm *g, cudaStream_t stream)
+{
+    size_t element = element_bytes(g->c_type);
+    if (!g->accumulate && g->m > 0 && g->n > 0)
+        CUDA_CHECK(
+            cudaMemset2DAsync(g->c, (size_t)g->stride_c * element, 0, (size_t)g->n * element, (size_t)g->m, stream));
+}
+
 /* place: 0 = the queue itself, else 1 + stream. */
 static void multiply(const struct gemm *g, int batch, const int64_t *distance, int place)
 {
+    cudaStream_t stream = place == 0 ? state.queue : state.stream[place - 1];
+    if (is_empty(g)) {
+        clear(g, stream);
+        return;
+    }
     const float one = 1, zero = 0;
     struct key key = key_of(g, batch, distance);
     const struct shape *s = shape_of(g, &key);
@@ -253,16 +272,10 @@ static void multiply(const struct gemm *g, int batch, const int64_t *distance, i
         state.bytes += WORKSPACE_BYTES;
     }
     LT_CHECK(lt.matmul(state.handle, s->desc, &one, g->b, s->b, g->a, s->a, g->accumulate ? &one : &zero, g->c, s->c,
-                       g->c, s->c, &s->algorithm, state.workspace[place], WORKSPACE_BYTES,
-                       place == 0 ? state.queue : state.stream[place - 1]));
+                       g->c, s->c, &s->algorithm, state.workspace[place], WORKSPACE_BYTES, stream));
 }
 
 /* --- several products ----------------------------------------------------------------------- */
-
-static bool is_empty(const struct gemm *g)
-{
-    return g->m == 0 || g->n == 0 || g->k == 0; /* k = 0 comes with accumulate: an expert without rows */
-}
 
 static int64_t distance_of(const void *from, const void *to, enum element type)
 {
@@ -298,8 +311,7 @@ static void multiply_beside(int n, const struct gemm *g)
     for (int i = 0; i < STREAMS; i++)
         CUDA_CHECK(cudaStreamWaitEvent(state.stream[i], state.before, 0));
     for (int i = 0; i < n; i++)
-        if (!is_empty(&g[i]))
-            multiply(&g[i], 1, NULL, 1 + i % STREAMS);
+        multiply(&g[i], 1, NULL, 1 + i % STREAMS);
     for (int i = 0; i < STREAMS; i++) {
         CUDA_CHECK(cudaEventRecord(state.after[i], state.stream[i]));
         CUDA_CHECK(cudaStreamWaitEvent(state.queue, state.after[i], 0));
@@ -315,7 +327,7 @@ void cuda_gemm(void *queue, int n, const struct gemm *gemm)
         multiply(gemm, n, distance, 0);
     else if (n > 1)
         multiply_beside(n, gemm);
-    else if (n == 1 && !is_empty(gemm))
+    else if (n == 1)
         multiply(gemm, 1, NULL, 0);
 }
 
