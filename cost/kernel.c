@@ -109,10 +109,16 @@ double kernel_grouped_gemm_s(const struct accelerator *accelerator, enum rate ra
  * with gradients in fp32, 6.0 in 16 bit (SimuMax 4dcaae5, TransformerEngine on B200, 8 TB/s). */
 #define EPILOGUE_MEMORY 0.85
 
+double kernel_gradient_stream_s(const struct accelerator *accelerator, double elements, double gradient_bytes)
+{
+    return 2 * gradient_bytes * elements / (EPILOGUE_MEMORY * accelerator->hbm_bytes_per_s);
+}
+
 double kernel_grouped_wgrad_s(const struct accelerator *accelerator, enum rate rate, double experts, double tokens, double width_in,
                               double width_out, double gradient_bytes)
 {
     const struct expert_form *form = &accelerator->expert[accelerator->expert[rate].eff > 0 ? rate : RATE_16BIT];
-    double factor = form->wgrad > 0 ? form->wgrad : 1, moved = 2 * gradient_bytes * experts * width_in * width_out;
-    return factor * grouped_s(accelerator, rate, experts, tokens, width_out, width_in) + moved / (EPILOGUE_MEMORY * accelerator->hbm_bytes_per_s);
+    double factor = form->wgrad > 0 ? form->wgrad : 1;
+    return factor * grouped_s(accelerator, rate, experts, tokens, width_out, width_in) +
+           kernel_gradient_stream_s(accelerator, experts * width_in * width_out, gradient_bytes);
 }

@@ -37,6 +37,7 @@ double kernel_pointwise_s(const struct accelerator *accelerator, double bytes);
 double kernel_grouped_gemm_s(const struct accelerator *accelerator, enum rate rate, double experts, double tokens, double width_in,
                              double width_out);
 /* The same experts' weight gradients, added to what is there: gradient_bytes per element, read and written. */
+double kernel_gradient_stream_s(const struct accelerator *accelerator, double elements, double gradient_bytes);
 double kernel_grouped_wgrad_s(const struct accelerator *accelerator, enum rate rate, double experts, double tokens, double width_in,
                               double width_out, double gradient_bytes);
 

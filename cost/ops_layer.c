@@ -314,6 +314,8 @@ static void experts(struct builder *b, const char *name, double local, double to
     double flop = 2 * local * tokens * in * out, speed = b->context->stack->gemm_speed;
     double forward = kernel_grouped_gemm_s(a, b->rate, local, tokens, in, out) / speed;
     double wgrad = kernel_grouped_wgrad_s(a, b->rate, local, tokens, in, out, memory_gradient_bytes(b->context->plan, b->context->stack)) / speed;
+    if (b->context->stack->counted_buffers) /* planexec measured its products with the gradients they are added to */
+        wgrad = forward * (a->expert[b->rate].wgrad > 0 ? a->expert[b->rate].wgrad : 1);
     if (b->context->plan->precision == PRECISION_FP8_BLOCK)
         wgrad *= FP8_BLOCK_WGRAD;
     bool fused = b->context->plan->fused_grouped_mlp;

@@ -233,7 +233,7 @@ static double median_of_three(const double *x)
 
 /* The plans' own products: exact points, and the form of their experts. */
 static void measure_products(struct bench *bench, struct sink *sink, const char *name, const struct shapes *shapes,
-                             double peak, struct expert_form *experts)
+                             double peak, const struct gemm_form *gemm, struct expert_form *experts)
 {
     static double seconds[SHAPES_LINEAR_MAX][PHASES][ROUNDS];
     double flop = 0, forward = 0, wgrad = 0;
@@ -248,7 +248,7 @@ static void measure_products(struct bench *bench, struct sink *sink, const char 
         for (int phase = 0; phase < PHASES; phase++)
             t[phase] = median_of_three(seconds[i][phase]);
         if (s->expert) {
-            flop += 2 * (s->m + experts->pad_m) * s->n * s->k * s->products;
+            flop += 2 * (s->m + experts->pad_m) * (s->n + gemm->pad_n) * (s->k + gemm->pad_k) * s->products;
             forward += 0.5 * (t[PHASE_F] + t[PHASE_B]) * s->products;
             wgrad += t[PHASE_W] * s->products;
             continue;
@@ -346,7 +346,7 @@ static void measure_kernels(struct bench *bench, struct sink *sink, const char *
     struct expert_form experts = {.eff = gemm.eff, .pad_m = gemm.pad_m, .t0_s = gemm.t0_s, .wgrad = gemm.wgrad};
     put_gemm(sink, name, &gemm);
     if (shapes->n_linears > 0)
-        measure_products(bench, sink, name, shapes, peak, &experts);
+        measure_products(bench, sink, name, shapes, peak, &gemm, &experts);
     put_experts(sink, name, &experts);
     measure_attentions(bench, sink, name, shapes, peak);
     struct facts facts = facts_of(bench);

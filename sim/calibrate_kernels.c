@@ -8,6 +8,7 @@
 #include "cost/base/csv.h"
 #include "cost/base/err.h"
 #include "cost/base/unit.h"
+#include "cost/kernel.h"
 #include "sim/calibrate_form.h"
 
 /* ---- reading ---- */
@@ -136,6 +137,8 @@ int calibrate_attention(const char *path, const struct accelerator *accelerator,
 
 /* ---- experts ---- */
 
+enum { WGRAD_BYTES = 4 }; /* gradients of the measured wgrad rows: added to fp32 */
+
 enum { EXPERT_PARAMETERS = 5, EXPERT_ROWS_MIN = 3 }; /* share of eff_max (logit); log of pad_m, t0, activation and token bandwidth over memory's */
 static const double expert_prior[] = {0.5, 5.3, -11.5, -0.2, -0.2}; /* 0.6, 200, 10 us, 0.8, 0.8 */
 static const double expert_sigma[] = {1, 0.5, 1, 0.5, 0.5};
@@ -163,10 +166,13 @@ static double expert_seconds(const double *x, const void *point, const void *con
     const struct group *g = point;
     const struct expert_context *c = context;
     double rate = c->accelerator->peak_flop_per_s[c->rate] * efficiency(x[0]), hbm = c->accelerator->hbm_bytes_per_s;
-    double flop = 2 * g->experts * (g->tokens + exp(x[1])) * g->n * g->k;
+    const struct gemm_form *dense = &c->accelerator->gemm[c->rate]; /* its pads on n and k, and its throttle (cost/kernel.c) */
+    double product = 2 * g->experts * (g->tokens + exp(x[1])) * (g->n + dense->pad_n) * (g->k + dense->pad_k) / rate;
+    if (dense->throttle > 0)
+        product *= pow(1 + product / dense->throttle_s, dense->throttle);
     if (!g->mlp)
-        return exp(x[2]) / 2 + flop / rate;
-    return exp(x[2]) + 3 * flop / rate + g->experts * g->tokens * (8 * g->k + 12 * g->n) / (exp(x[3]) * hbm) + 4 * g->rows * g->k / (exp(x[4]) * hbm);
+        return exp(x[2]) / 2 + g->experts * dense->t0_s / 4 + product;
+    return exp(x[2]) + 3 * product + g->experts * g->tokens * (8 * g->k + 12 * g->n) / (exp(x[3]) * hbm) + 4 * g->rows * g->k / (exp(x[4]) * hbm);
 }
 
 static bool read_group(const struct csv *csv, size_t row, const struct kernel_choice *choice, bool wgrad, struct group *ret)
@@ -214,8 +220,11 @@ int calibrate_experts(const char *path, const struct accelerator *accelerator, e
         form_errors(&form, x, arena, &ret->median, &ret->p90);
         ret->form = (struct expert_form){.eff = efficiency(x[0]), .pad_m = exp(x[1]), .t0_s = exp(x[2]), .act_mem_eff = exp(x[3])};
         ret->n_wgrad = read_groups(&csv, choice, true, groups, seconds);
-        for (int i = 0; i < ret->n_wgrad; i++)
-            seconds[i] /= expert_seconds(x, &groups[i], &context);
+        x[1] = (double)-INFINITY; /* what follows streams gradients, not weights */
+        for (int i = 0; i < ret->n_wgrad; i++) {
+            double streamed = kernel_gradient_stream_s(accelerator, groups[i].experts * groups[i].n * groups[i].k, WGRAD_BYTES);
+            seconds[i] = fmax(0.5, (seconds[i] - streamed) / expert_seconds(x, &groups[i], &context));
+        }
         ret->form.wgrad = middle(seconds, ret->n_wgrad);
     }
     csv_release(&csv);

@@ -113,7 +113,7 @@ static void fits_experts(void)
     for (int m = 32; m <= 4096; m *= 2)
         for (int n = 1024; n <= 8192; n *= 2) {
             double flop = 2 * 8 * (m + 250.0) * n * 2048, t = 10 + 1e6 * flop / (1000e12 * 0.7);
-            used += (size_t)snprintf(text + used, sizeof text - used, "fwd,,,,,,,,,,8,%d,%d,2048,%.5f\nwgrad,,,,,,,,,,8,%d,%d,2048,%.5f\n", m, n, t, m, n, 1.3 * t);
+            used += (size_t)snprintf(text + used, sizeof text - used, "fwd,,,,,,,,,,8,%d,%d,2048,%.5f\nwgrad,,,,,,,,,,8,%d,%d,2048,%.5f\n", m, n, t, m, n, 1.3 * (10 + 1e6 * flop / (1000e12 * 0.7) * m / (m + 250.0)) + 1e6 * 8.0 * 8 * n * 2048 / (0.85 * 3e12));
             double mlp = 20 + 1e6 * (3 * flop / (1000e12 * 0.7) + 8.0 * m * (8 * 2048 + 12 * n) / (0.8 * 3e12) + 4.0 * (8 * m / 2) * 2048 / (0.8 * 3e12));
             used += (size_t)snprintf(text + used, sizeof text - used, "fwd,%d,2048,%d,2,16,1,2,balanced,0,,,,,%.5f\nfwd,%d,2048,%d,2,16,1,2,power_law,0,,,,,1\n", 8 * m, n, mlp, 8 * m, n);
         }
