@@ -6,15 +6,7 @@
  * done for dv and dk apart, since both sums together do not fit into registers: eight products. */
 #include "kernels/cuda/cuda_kernels.h"
 
-#include "kernels/cuda/attention.cuh"
-
-/* Row sums of dout o. */
-struct backward_call {
-    attention_call call;
-    const element_t *dout;
-    const float *delta; /* [batch][heads][queries] */
-    float *dq, *dk, *dv;
-};
+#include "kernels/cuda/attention_backward.cuh"
 
 /* grid: heads, rows by WARPS, batch. */
 __global__ void __launch_bounds__(WARP *PLAIN_WARPS)
@@ -30,65 +22,6 @@ __global__ void __launch_bounds__(WARP *PLAIN_WARPS)
     float dot = plain_dot(o, dout);
     if (lane_index() == 0)
         delta[((int64_t)batch * a.heads + head) * a.queries + row] = dot;
-}
-
-/* What exponentials are shifted by: nothing is seen by a row without keys, nor by one that does not exist. */
-static __device__ __forceinline__ float shift_of(const float *lse, int row, int rows)
-{
-    float x = row < rows ? lse[row] * LOG2_E : INFINITY;
-    return x == -INFINITY ? 0 : x;
-}
-
-/* Adds this warp's 16 rows, scaled, to memory. */
-template <int D>
-static __device__ __forceinline__ void add_rows(head_rows<float> to, int row, int rows, int width, float scale,
-                                                const float (&sum)[1][D / 8][4])
-{
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int at = row + r * 8 + lane_index() / 4;
-#pragma unroll
-        for (int n = 0; n < D / 8; n++)
-            if (at < rows && n * 8 < width) {
-                float2 *pair = reinterpret_cast<float2 *>(to.first + (int64_t)at * to.step + n * 8) + lane_index() % 4;
-                float2 x = *pair;
-                x.x += scale * sum[0][n][2 * r];
-                x.y += scale * sum[0][n][2 * r + 1];
-                *pair = x;
-            }
-    }
-}
-
-template <int D> static __device__ __forceinline__ void clear(float (&sum)[1][D / 8][4])
-{
-#pragma unroll
-    for (int n = 0; n < D / 8; n++)
-        sum[0][n][0] = sum[0][n][1] = sum[0][n][2] = sum[0][n][3] = 0;
-}
-
-/* Two tiles of N rows of the same rows of two matrices, one behind the other. */
-template <int D, int N, int THREADS>
-static __device__ __forceinline__ void load_pair(char *memory, uint32_t to, head_rows<const element_t> x,
-                                                 head_rows<const element_t> y, int row, int rows, int width)
-{
-    tile_load<D, N, THREADS>(memory, to, x, row, rows, width);
-    tile_load<D, N, THREADS>(memory, to + tile<D, N>::bytes, y, row, rows, width);
-}
-
-/* ds = p (dp - delta) of rows that are queries, as bf16. */
-template <int N>
-static __device__ __forceinline__ void query_gradient(const float (&s)[1][N / 8][4], const float (&dp)[1][N / 8][4],
-                                                      float scale_log2, const float (&shift)[2],
-                                                      const float (&delta)[2], uint32_t (&ds)[1][N / 16][4])
-{
-#pragma unroll
-    for (int n = 0; n < N / 8; n++)
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float x = exp2_approx(s[0][n][2 * r] * scale_log2 - shift[r]) * (dp[0][n][2 * r] - delta[r]);
-            float y = exp2_approx(s[0][n][2 * r + 1] * scale_log2 - shift[r]) * (dp[0][n][2 * r + 1] - delta[r]);
-            ds[0][n / 2][n % 2 * 2 + r] = pack_elements(x, y);
-        }
 }
 
 /* grid: heads, tiles of queries (the last first), batch. */
@@ -136,7 +69,9 @@ __global__ void __launch_bounds__(WARP *WARPS) attention_backward_queries_tiles(
             product_rows<D, ROWS, N, 1>(memory, tile_dout, warp_row, now + tile<D, N>::bytes, dp);
             if (t < range.full_begin || t >= range.full_end)
                 mask_keys<1, N>(a, first + warp_row + lane_index() / 4, t * N, s);
-            query_gradient<N>(s, dp, b.call.scale_log2, shift, delta, ds);
+            query_softmax<N>(b.call.scale_log2, shift, s);
+            query_gradient<N>(s, delta, dp);
+            pack_rows<1, N>(dp, ds);
             product_columns<D, N, 1>(ds, memory, now, sum);
         }
         uint32_t swap = now;
@@ -146,97 +81,6 @@ __global__ void __launch_bounds__(WARP *WARPS) attention_backward_queries_tiles(
     cp_async_wait<0>();
     add_rows<D>(rows_of(b.dq, a.stride_q, b.call.step_q, a, batch, head), first + warp_row, a.queries, a.head_dim,
                 a.scale, sum);
-}
-
-/* Of the queries of a tile. */
-template <int N> struct query_numbers {
-    float shift[N], delta[N];
-    int position[N];
-};
-
-/* One query's, on its way to shared memory. */
-struct query_number {
-    float shift, delta;
-    int position;
-};
-
-static __device__ __forceinline__ query_number number_of(const backward_call &b, int batch, int head, int row)
-{
-    const struct attention &a = b.call.a;
-    int64_t rows_before = ((int64_t)batch * a.heads + head) * a.queries;
-    return {shift_of(a.lse + rows_before, row, a.queries), row < a.queries ? b.delta[rows_before + row] : 0,
-            position_of(a.position_q, row, a.queries, NO_QUERY)};
-}
-
-template <int N> static __device__ __forceinline__ void number_store(query_numbers<N> &to, const query_number &x)
-{
-    if (threadIdx.x < N) {
-        to.shift[threadIdx.x] = x.shift;
-        to.delta[threadIdx.x] = x.delta;
-        to.position[threadIdx.x] = x.position;
-    }
-}
-
-/* s = p of rows that are keys; masked where the tile is not full. */
-template <int N>
-static __device__ __forceinline__ void key_softmax(const query_numbers<N> &query, bool full, uint32_t limit,
-                                                   const int (&key)[2], float scale_log2, float (&s)[1][N / 8][4])
-{
-#pragma unroll
-    for (int n = 0; n < N / 8; n++) {
-        int column = n * 8 + lane_index() % 4 * 2;
-        if (!full)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                if ((uint32_t)query.position[column + i % 2] - (uint32_t)key[i / 2] >= limit)
-                    s[0][n][i] = -INFINITY;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            s[0][n][i] = exp2_approx(s[0][n][i] * scale_log2 - query.shift[column + i % 2]);
-    }
-}
-
-/* dp = ds = p (dp - delta) of rows that are keys. */
-template <int N>
-static __device__ __forceinline__ void key_gradient(const query_numbers<N> &query, const float (&p)[1][N / 8][4],
-                                                    float (&dp)[1][N / 8][4])
-{
-#pragma unroll
-    for (int n = 0; n < N / 8; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            dp[0][n][i] = p[0][n][i] * (dp[0][n][i] - query.delta[n * 8 + lane_index() % 4 * 2 + i % 2]);
-}
-
-/* Where a block that walks over the queries of its heads is. */
-struct query_walk {
-    int head, t;
-};
-
-static __device__ __forceinline__ query_walk walk_next(query_walk w, const tile_range &range)
-{
-    w.t++;
-    if (w.t == range.end) {
-        w.t = range.begin;
-        w.head++;
-    }
-    return w;
-}
-
-/* First head that reads key head `head_kv`: head * kv_heads / heads is at least it. */
-static __device__ __forceinline__ int first_head(const struct attention &a, int head_kv)
-{
-    return (head_kv * a.heads + a.kv_heads - 1) / a.kv_heads;
-}
-
-template <int D, int N, int THREADS>
-static __device__ __forceinline__ void load_queries(const backward_call &b, char *memory, uint32_t to, int batch,
-                                                    query_walk w)
-{
-    const struct attention &a = b.call.a;
-    load_pair<D, N, THREADS>(memory, to, rows_of((const element_t *)a.q, a.stride_q, b.call.step_q, a, batch, w.head),
-                             rows_of(b.dout, a.stride_o, b.call.step_o, a, batch, w.head), w.t * N, a.queries,
-                             a.head_dim);
 }
 
 /* grid: key heads, tiles of keys (the first, which most queries see, first), batch. */
@@ -438,6 +282,8 @@ void cuda_attention_backward(void *queue, const struct attention_gradient *g)
     uintptr_t pointers = (uintptr_t)g->dout | (uintptr_t)g->dq | (uintptr_t)g->dk | (uintptr_t)g->dv;
     if (!attention_fits_tiles(a) || pointers % 16 != 0)
         backward_plain(stream, b);
+    else if (attention_backward_warpgroups(stream, b))
+        return;
     else if (a->head_dim <= 64)
         backward_tiles<64, 64>(stream, b);
     else if (a->head_dim <= 96)

@@ -38,14 +38,6 @@ static __device__ __forceinline__ void start_output(const uint32_t (&p)[1][KEYS 
     warpgroup_commit();
 }
 
-/* The last copies of this thread are there, and those of all others. */
-static __device__ __forceinline__ void tiles_arrive()
-{
-    cp_async_wait<0>();
-    shared_for_warpgroups();
-    __syncthreads();
-}
-
 /* Tile t of the keys and values into its buffers. */
 template <int D>
 static __device__ __forceinline__ void load_tile(const attention_call &call, char *memory, head_rows<const element_t> k,

@@ -13,7 +13,7 @@
 #ifndef KERNELS_CUDA_WARPGROUP_CUH
 #define KERNELS_CUDA_WARPGROUP_CUH
 
-#include "kernels/cuda/cuda_common.cuh"
+#include "kernels/cuda/primitives.cuh"
 
 #if defined(CUDA_EMULATED) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAVE_WARPGROUPS 1
@@ -43,7 +43,6 @@ static __device__ __forceinline__ uint64_t warpgroup_columns(uint32_t address, u
 #ifdef CUDA_EMULATED
 #include <emulated_warpgroup.h>
 #elif HAVE_WARPGROUPS
-#include "kernels/cuda/primitives.cuh"
 
 #define SUMS_4(d, n)  "+f"((d)[0][n][0]), "+f"((d)[0][n][1]), "+f"((d)[0][n][2]), "+f"((d)[0][n][3])
 #define SUMS_16(d, n) SUMS_4(d, n), SUMS_4(d, n + 1), SUMS_4(d, n + 2), SUMS_4(d, n + 3)
@@ -125,4 +124,15 @@ static __device__ __forceinline__ void shared_for_warpgroups()
 }
 
 #endif
+
+#if HAVE_WARPGROUPS
+/* The last copies of this thread are there, and those of all others. */
+static __device__ __forceinline__ void tiles_arrive()
+{
+    cp_async_wait<0>();
+    shared_for_warpgroups();
+    __syncthreads();
+}
+#endif
+
 #endif
