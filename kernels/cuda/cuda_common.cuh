@@ -157,17 +157,32 @@ static __device__ __forceinline__ float warp_max(float x)
     return x;
 }
 
-/* Over all threads of a block of whole warps (one dimension); every thread gets the result. The two `partial` arrays
+/* Over the threads that share a row: those of a block with the same threadIdx.y. They are whole warps (then the only row
+ * of the block, if more than one), or, NARROW, perhaps 8 or 16 lanes of one. Every thread gets the result. The two `partial` arrays
  * take turns: `phase` is another one in the next call. */
 struct row_partials {
     float value[2][2][WARP];
 };
-static __device__ __forceinline__ float2 block_sum2(float2 x, row_partials &partial, int phase)
+template <bool NARROW> static __device__ __forceinline__ float row_lanes_sum(float x)
 {
-    x.x = warp_sum(x.x);
-    x.y = warp_sum(x.y);
+    if constexpr (NARROW) {
+        unsigned width = blockDim.x, lane = (threadIdx.y * width + threadIdx.x) % WARP;
+        uint32_t lanes = width >= WARP ? ALL_LANES : ((1u << width) - 1) << (lane - lane % width);
+#pragma unroll
+        for (int step = WARP / 2; step > 0; step /= 2)
+            if (step < (int)width)
+                x += __shfl_xor_sync(lanes, x, step);
+        return x;
+    } else {
+        return warp_sum(x);
+    }
+}
+template <bool NARROW> static __device__ __forceinline__ float2 block_sum2(float2 x, row_partials &partial, int phase)
+{
+    x.x = row_lanes_sum<NARROW>(x.x);
+    x.y = row_lanes_sum<NARROW>(x.y);
     int warps = (int)blockDim.x / WARP, lane = (int)threadIdx.x % WARP;
-    if (warps == 1)
+    if (warps <= 1)
         return x;
     if (lane == 0) {
         partial.value[phase][0][threadIdx.x / WARP] = x.x;
@@ -178,17 +193,18 @@ static __device__ __forceinline__ float2 block_sum2(float2 x, row_partials &part
     x.y = warp_sum(lane < warps ? partial.value[phase][1][lane] : 0);
     return x;
 }
-static __device__ __forceinline__ float block_sum(float x, row_partials &partial, int phase)
+template <bool NARROW> static __device__ __forceinline__ float block_sum(float x, row_partials &partial, int phase)
 {
-    x = warp_sum(x);
+    x = row_lanes_sum<NARROW>(x);
     int warps = (int)blockDim.x / WARP, lane = (int)threadIdx.x % WARP;
-    if (warps == 1)
+    if (warps <= 1)
         return x;
     if (lane == 0)
         partial.value[phase][0][threadIdx.x / WARP] = x;
     __syncthreads();
     return warp_sum(lane < warps ? partial.value[phase][0][lane] : 0);
 }
+/* Whole warps only. */
 static __device__ __forceinline__ float block_max(float x, row_partials &partial, int phase)
 {
     x = warp_max(x);

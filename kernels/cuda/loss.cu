@@ -43,7 +43,7 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
         for (int i = 0; i < VECTOR; i++)
             total += c + i < columns ? __expf(value[i] - shift) : 0;
     }
-    total = block_sum(total, partial[0], 0);
+    total = block_sum<false>(total, partial[0], 0);
     if (threadIdx.x == 0) {
         int at = target[blockIdx.x] - first;
         sum[blockIdx.x] = total;

@@ -85,7 +85,7 @@ if ! kernels | awk '$4 > 0 { found = 1 } END { exit !found }'; then
     failed=1
 fi
 
-for file in kernels/cuda/norm.cu kernels/cuda/attention_*.cu; do
+for file in kernels/cuda/norm*.cu kernels/cuda/attention_*.cu; do
     [ -e "$file" ] || continue
     case $file in
         *_sm90a.cu) check "$file" sm_90a ;;
