@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "exec/bench_internal.h"
 #include "exec/comm.h"
@@ -20,10 +21,10 @@ int bench_by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double bench_trimmed_mean(double *samples, int n, double drop)
+double bench_trimmed_mean(double *samples, int n, double from, double to)
 {
     qsort(samples, (size_t)n, sizeof *samples, bench_by_value);
-    int first = (int)(drop * n), end = n - first;
+    int first = (int)(from * n), end = (int)(to * n) > first ? (int)(to * n) : first + 1;
     double sum = 0;
     for (int i = first; i < end; i++)
         sum += samples[i];
@@ -36,8 +37,21 @@ double bench_slowest(const struct bench *bench, double value)
     return value;
 }
 
+static double thread_now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 static double timed(const struct bench *bench, const struct bench_call *call, int turn, int calls)
 {
+    if (bench->own_time) {
+        double start_s = thread_now_s();
+        for (int i = 0; i < calls; i++)
+            call->run(call->context, turn * calls + i);
+        return (thread_now_s() - start_s) / calls;
+    }
     struct device *device = bench->device;
     void *start = device->event_new(device), *end = device->event_new(device);
     device->event_record(device, start, device->queue);
@@ -59,7 +73,7 @@ double bench_call_s(const struct bench *bench, const struct bench_call *call)
     n = n < 3 ? 3 : n > SAMPLES_MAX ? SAMPLES_MAX : n;
     for (int i = 0; i < n; i++)
         samples[i] = timed(bench, call, i + 2, calls);
-    return bench_slowest(bench, bench_trimmed_mean(samples, n, 0.25));
+    return bench_slowest(bench, bench_trimmed_mean(samples, n, 0.25, 0.75));
 }
 
 static void *filled(struct device *device, enum element type, int64_t n)

@@ -22,6 +22,7 @@ struct bench {
     struct device *device;
     double budget_s; /* of one number */
     bool gpu;        /* sizes that keep a GPU busy, and exceed its cache */
+    bool own_time;   /* kernels run in this thread: its own clock, which stands while others have the core */
     void *inputs, *outputs; /* bench_begin; elements, floats */
     int64_t pool, next_input, next_output;
 };
@@ -47,11 +48,16 @@ void bench_fit_attention(struct bench *bench, int n, const struct bench_attentio
 struct bench_pointwise {
     int hidden, ffn, heads, kv_heads, head_dim, tokens, vocab, layers;
     int64_t parameters;
+    int activations;            /* rows of the activation function */
+    int routed, choices;        /* tokens that this rank routes, to so many experts each; 0 = dense */
+    bool alone;                 /* all experts are its own: rows are copied instead of sent */
 };
 /* Of the 38 bytes per parameter that the cost model counts for an optimizer's step, the norm and clearing. */
 double bench_optimizer_bytes_per_s(struct bench *bench, int64_t parameters);
 /* Time of a layer's and the loss's memory-bound kernels / bytes that the cost model counts at that rate. */
 double bench_pointwise(struct bench *bench, const struct bench_pointwise *shape, double bytes_per_s, double latency_s);
+/* Time of putting rows into the order of experts and back, forward and backward / bytes that the cost model counts. */
+double bench_permute(struct bench *bench, const struct bench_pointwise *shape, double bytes_per_s);
 
 /* Of a kernel that has nothing to do: between bench_begin and bench_end. */
 double bench_latency_s(struct bench *bench);

@@ -15,8 +15,8 @@ struct bench_call {
 
 /* Seconds of one call. Short ones are timed in packs of about 50 us. */
 double bench_call_s(const struct bench *bench, const struct bench_call *call);
-/* Mean of what lies between the quantiles [drop, 1 - drop]; sorts. */
-double bench_trimmed_mean(double *samples, int n, double drop);
+/* Mean of what lies between two quantiles; sorts. */
+double bench_trimmed_mean(double *samples, int n, double from, double to);
 double bench_slowest(const struct bench *bench, double value); /* over all ranks */
 /* n of the kernels' type, or floats, that were long not touched: to read; to write or to add to. */
 void *bench_input(struct bench *bench, int64_t n);

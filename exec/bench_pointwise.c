@@ -126,10 +126,12 @@ static void run_layer(const struct pointwise_call *p)
         k->add(queue, (int64_t)s->tokens * s->hidden, p->x, p->y);
         break;
     case ACTIVATION:
-        k->activation_forward(queue, ACTIVATION_SILU, true, s->tokens, s->ffn, p->x, fresh(p, s->ffn));
+        k->activation_forward(queue, ACTIVATION_SILU, true, s->activations, s->ffn, p->x,
+                              bench_output(p->bench, k->type, (int64_t)s->activations * s->ffn));
         break;
     case ACTIVATION_BACK:
-        k->activation_backward(queue, ACTIVATION_SILU, true, s->tokens, s->ffn, kept(p, 2 * s->ffn), p->y, p->x);
+        k->activation_backward(queue, ACTIVATION_SILU, true, s->activations, s->ffn,
+                               bench_input(p->bench, 2 * (int64_t)s->activations * s->ffn), p->y, p->x);
         break;
     default:
         run_zero(p);
@@ -182,15 +184,16 @@ static int *spread_words(struct device *device, int tokens, int vocab)
  * not counted apart); the ends of the model are spread over its layers. */
 double bench_pointwise(struct bench *bench, const struct bench_pointwise *s, double bytes_per_s, double latency_s)
 {
-    double element = (double)element_bytes(bench->device->kernels->type);
-    double t = s->tokens, hidden = t * s->hidden * element, ffn = t * s->ffn * element, logits = t * s->vocab, end = 1.0 / s->layers;
+    double element = (double)element_bytes(bench->device->kernels->type), t = s->tokens, logits = t * s->vocab;
+    double hidden = t * s->hidden * element, ffn = (double)s->activations * s->ffn * element, end = 1.0 / s->layers;
     double qk = t * (s->heads + s->kv_heads) * s->head_dim * element;
     const double bytes[POINTWISE_KINDS] = {2 * hidden, 3 * hidden, 2 * qk,      2.5 * hidden, 3 * ffn,   5 * ffn,
                                            0,          10 * logits, 10 * logits, 2 * hidden,   3 * hidden};
     const double calls[POINTWISE_KINDS] = {2, 2, 2, 4, 1, 1, 1, end, end, end, end};
     struct device *device = bench->device;
-    int64_t widest = s->vocab > 2 * s->ffn ? s->vocab : 2 * s->ffn, angles = (int64_t)s->tokens * s->head_dim;
-    int64_t n = s->tokens * (widest > 4 * s->hidden ? widest : 4 * s->hidden);
+    int64_t gates = 2 * (int64_t)s->activations * s->ffn, angles = (int64_t)s->tokens * s->head_dim;
+    int64_t n = (int64_t)s->tokens * (s->vocab > 4 * s->hidden ? s->vocab : 4 * s->hidden);
+    n = n > gates ? n : gates;
     struct pointwise_call p = {.bench = bench,
                                .shape = s,
                                .x = bench_elements(device, n),
@@ -229,4 +232,115 @@ double bench_latency_s(struct bench *bench)
 {
     struct bench_call call = {run_little, bench};
     return bench_call_s(bench, &call);
+}
+
+/* --- routed experts ---------------------------------------------------------------- */
+
+struct permute_call {
+    struct bench *bench;
+    const struct bench_pointwise *shape;
+    int pairs;
+    int *token, *order, *first; /* of every pair; a permutation of the pairs; [routed + 1] */
+    float *weight, *dots;       /* [pairs] */
+    void *x, *dy;
+};
+
+static void *rows_of(const struct permute_call *p, int rows)
+{
+    return bench_output(p->bench, p->bench->device->kernels->type, (int64_t)rows * p->shape->hidden);
+}
+
+/* To the experts' order: as sent, as received, expert by expert (exec/layer_moe.c). */
+static void *travel_out(const struct permute_call *p, const int *index, const void *from)
+{
+    struct device *device = p->bench->device;
+    int width = p->shape->hidden;
+    void *sent = rows_of(p, p->pairs), *received = rows_of(p, p->pairs), *ordered = rows_of(p, p->pairs);
+    device->kernels->gather_rows(device->queue, p->pairs, width, index, NULL, from, sent);
+    if (p->shape->alone)
+        device->copy(device, received, sent, (size_t)p->pairs * (size_t)width * element_bytes(device->kernels->type));
+    device->kernels->gather_rows(device->queue, p->pairs, width, p->order, NULL, received, ordered);
+    return ordered;
+}
+
+static void *travel_home(const struct permute_call *p, const void *from)
+{
+    struct device *device = p->bench->device;
+    int width = p->shape->hidden;
+    void *ordered = rows_of(p, p->pairs), *home = rows_of(p, p->pairs);
+    device->kernels->gather_rows(device->queue, p->pairs, width, p->order, NULL, from, ordered);
+    if (p->shape->alone)
+        device->copy(device, home, ordered, (size_t)p->pairs * (size_t)width * element_bytes(device->kernels->type));
+    return home;
+}
+
+static void run_permute(void *context, int turn)
+{
+    const struct permute_call *p = context;
+    const struct kernels *k = p->bench->device->kernels;
+    void *queue = p->bench->device->queue;
+    int width = p->shape->hidden, tokens = p->shape->routed;
+    (void)turn;
+    void *home = travel_home(p, travel_out(p, p->token, p->x));
+    k->combine_rows(queue, tokens, width, p->first, p->order, p->weight, home, false, rows_of(p, tokens));
+    k->dot_rows(queue, p->pairs, width, p->token, bench_input(p->bench, (int64_t)p->pairs * width), p->dy, p->dots);
+    home = travel_home(p, travel_out(p, p->token, p->dy));
+    k->combine_rows(queue, tokens, width, p->first, p->order, NULL, home, true, rows_of(p, tokens));
+}
+
+static int *uploaded(struct device *device, int n, int (*value)(int i, int n, int k), int k)
+{
+    int *index = device_ints(device, n), *host = malloc((size_t)n * sizeof *host);
+    if (!host)
+        abort();
+    for (int i = 0; i < n; i++)
+        host[i] = value(i, n, k);
+    device->upload(device, index, host, (size_t)n * sizeof *host);
+    free(host);
+    return index;
+}
+
+/* Pairs of a token lie far apart, with neighbours of their expert. */
+static int pair_at(int i, int n, int k)
+{
+    return i % (n / k) * k + i / (n / k);
+}
+
+static int token_at(int i, int n, int k)
+{
+    return i % (n / k);
+}
+
+static int first_at(int i, int n, int k)
+{
+    (void)n;
+    return i * k;
+}
+
+double bench_permute(struct bench *bench, const struct bench_pointwise *s, double bytes_per_s)
+{
+    struct device *device = bench->device;
+    int pairs = s->routed * s->choices;
+    struct permute_call p = {.bench = bench,
+                             .shape = s,
+                             .pairs = pairs,
+                             .token = uploaded(device, pairs, token_at, s->choices),
+                             .order = uploaded(device, pairs, pair_at, s->choices),
+                             .first = uploaded(device, s->routed + 1, first_at, s->choices),
+                             .weight = bench_floats(device, pairs),
+                             .dots = device_floats(device, pairs),
+                             .x = bench_elements(device, (int64_t)s->routed * s->hidden),
+                             .dy = bench_elements(device, (int64_t)s->routed * s->hidden)};
+    struct bench_call call = {run_permute, &p};
+    double seconds = bench_call_s(bench, &call);
+    device_free(device, p.token, pairs);
+    device_free(device, p.order, pairs);
+    device_free(device, p.first, s->routed + 1);
+    device_free(device, p.weight, pairs);
+    device_free(device, p.dots, pairs);
+    device_free_elements(device, p.x, (int64_t)s->routed * s->hidden);
+    device_free_elements(device, p.dy, (int64_t)s->routed * s->hidden);
+    /* permute and unpermute, forward and backward */
+    double counted = 4 * (s->routed + 3.0 * pairs) * s->hidden * (double)element_bytes(device->kernels->type);
+    return seconds / (counted / bytes_per_s);
 }

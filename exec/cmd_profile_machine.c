@@ -12,8 +12,10 @@
 #include "cost/base/opt.h"
 #include "cost/profile_store.h"
 #include "exec/bench.h"
+#include "exec/bench_internal.h"
 #include "exec/commands_exec.h"
 #include "exec/device_cuda.h"
+#include "exec/measure.h"
 #include "exec/shapes.h"
 #include "kernels/kernels.h"
 
@@ -194,7 +196,7 @@ static void put_curve(struct sink *sink, const char *link, const char *name, enu
 }
 
 /* The executor overlaps nothing: overlap_slowdown 1 adds what is hidden elsewhere. */
-static void put_stack(struct sink *sink, double pointwise)
+static void put_stack(struct sink *sink, double pointwise, double permute)
 {
     static const struct {
         const char *field, *unit;
@@ -203,10 +205,11 @@ static void put_stack(struct sink *sink, double pointwise)
         {"host_launch_s", "s", 0},        {"attention_speed", "1", 1},    {"gemm_speed", "1", 1},
         {"collective_speed", "1", 1},     {"overlap_slowdown", "1", 1},   {"main_grad_bytes", "1", 4},
         {"fragmentation", "1", 0},        {"communicator_bytes", "B", 0}, {"fused_cross_entropy", "1", 1},
-        {"cross_entropy_copies", "1", 1}, {"norm_passes", "1", 1},        {"permute", "1", 1},
-        {"workspace_bytes", "B", 0},      {"counted_buffers", "1", 1},
+        {"cross_entropy_copies", "1", 1}, {"norm_passes", "1", 1},        {"workspace_bytes", "B", 0},
+        {"counted_buffers", "1", 1},
     };
     put(sink, SECTION_STACK, "planexec", "", "pointwise", pointwise, NULL, "1");
+    put(sink, SECTION_STACK, "planexec", "", "permute", permute, NULL, "1");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         put(sink, SECTION_STACK, "planexec", "", rows[i].field, rows[i].value, NULL, rows[i].unit);
 }
@@ -301,8 +304,9 @@ static void measure_attentions(struct bench *bench, struct sink *sink, const cha
 enum { PARAMETERS_MOST = 1 << 24, GPU_PARAMETERS_MOST = 1 << 26 }; /* more than caches hold is enough */
 
 /* Means over the plans. */
+/* permute: beyond what pointwise kernels take per byte. */
 static void measure_memory(struct bench *bench, const struct shapes *shapes, double latency_s, double *ret_bytes_per_s,
-                           double *ret_pointwise)
+                           double *ret_pointwise, double *ret_permute)
 {
     static const struct bench_pointwise usual = {.hidden = 256,
                                                  .ffn = 704,
@@ -312,7 +316,10 @@ static void measure_memory(struct bench *bench, const struct shapes *shapes, dou
                                                  .tokens = 1024,
                                                  .vocab = 2048,
                                                  .layers = 8,
-                                                 .parameters = 1 << 23};
+                                                 .parameters = 1 << 23,
+                                                 .activations = 1024,
+                                                 .routed = 1024,
+                                                 .choices = 2};
     static const struct bench_pointwise usual_gpu = {.hidden = 4096,
                                                      .ffn = 14336,
                                                      .heads = 32,
@@ -321,17 +328,26 @@ static void measure_memory(struct bench *bench, const struct shapes *shapes, dou
                                                      .tokens = 4096,
                                                      .vocab = 32768,
                                                      .layers = 32,
-                                                     .parameters = 1 << 26};
+                                                     .parameters = 1 << 26,
+                                                     .activations = 4096,
+                                                     .routed = 4096,
+                                                     .choices = 2};
     const struct bench_pointwise *plan = shapes->n_plans > 0 ? shapes->plan : bench->gpu ? &usual_gpu : &usual;
     int64_t most = bench->gpu ? GPU_PARAMETERS_MOST : PARAMETERS_MOST;
-    int n = shapes->n_plans > 0 ? shapes->n_plans : 1;
-    double seconds_per_byte = 0;
+    int n = shapes->n_plans > 0 ? shapes->n_plans : 1, routed = 0;
+    double seconds_per_byte = 0, permute = 0;
     *ret_pointwise = 0;
     for (int i = 0; i < n; i++)
         seconds_per_byte += 1 / bench_optimizer_bytes_per_s(bench, plan[i].parameters < most ? plan[i].parameters : most) / n;
     *ret_bytes_per_s = 1 / seconds_per_byte;
     for (int i = 0; i < n; i++)
         *ret_pointwise += bench_pointwise(bench, &plan[i], *ret_bytes_per_s, latency_s) / n;
+    for (int i = 0; i < n; i++)
+        if (plan[i].routed > 0) {
+            permute += bench_permute(bench, &plan[i], *ret_bytes_per_s);
+            routed++;
+        }
+    *ret_permute = routed > 0 ? permute / routed / *ret_pointwise : 1;
     say(bench, "memory-bound kernels: %.2f GB/s (optimizer), layers take %.2f of that time per byte\n",
         *ret_bytes_per_s * 1e-9, *ret_pointwise);
 }
@@ -340,7 +356,7 @@ static void measure_kernels(struct bench *bench, struct sink *sink, const char *
                             const struct shapes *shapes)
 {
     struct gemm_form gemm;
-    double peak, error, bytes_per_s, pointwise;
+    double peak, error, bytes_per_s, pointwise, permute;
     bench_fit_gemm(bench, &gemm, &peak, &error);
     say(bench, "products: %.1f GFLOP/s at best, form within %.1f %% (median)\n", peak * 1e-9, 100 * error);
     struct expert_form experts = {.eff = gemm.eff, .pad_m = gemm.pad_m, .t0_s = gemm.t0_s, .wgrad = gemm.wgrad};
@@ -350,9 +366,9 @@ static void measure_kernels(struct bench *bench, struct sink *sink, const char *
     put_experts(sink, name, &experts);
     measure_attentions(bench, sink, name, shapes, peak);
     struct facts facts = facts_of(bench);
-    measure_memory(bench, shapes, facts.latency_s, &bytes_per_s, &pointwise);
+    measure_memory(bench, shapes, facts.latency_s, &bytes_per_s, &pointwise, &permute);
     put_accelerator(sink, name, link, peak, bytes_per_s, bench->world->size, &facts);
-    put_stack(sink, pointwise);
+    put_stack(sink, pointwise, permute);
 }
 
 /* Groups of `ranks` neighbours, all at once. */
@@ -440,8 +456,11 @@ static int measure_all(const struct arguments *a, struct world *world, const str
     char link[128], host[256] = "?";
     time_t now = time(NULL);
     struct device device;
-    struct bench bench = {
-        .world = world, .device = &device, .budget_s = a->budget_ms * 1e-3, .gpu = a->device == JOB_CUDA};
+    struct bench bench = {.world = world,
+                          .device = &device,
+                          .budget_s = a->budget_ms * 1e-3,
+                          .gpu = a->device == JOB_CUDA,
+                          .own_time = a->device != JOB_CUDA && a->threads == 1};
     struct sink sink = {.err = err};
     struct plan plan;
     struct model model = {.kv_heads = 1};
@@ -456,10 +475,14 @@ static int measure_all(const struct arguments *a, struct world *world, const str
     if (bench.gpu && job_open_cuda(&device, world, "profile", a->share_gpu) != EXIT_ANSWERED)
         return EXIT_MACHINE;
     describe(&bench, a->threads, host, sink.source);
+    double cpu_s = measure_cpu_s(), start_s = device_now_s();
     bench_begin(&bench, shapes_largest(shapes));
     measure_kernels(&bench, &sink, a->name, link, shapes);
     bench_end(&bench);
     measure_collectives(&bench, &sink, a->name, link, a->share_gpu);
+    double idle = bench_slowest(&bench, 1 - (measure_cpu_s() - cpu_s) / (device_now_s() - start_s));
+    if (idle > 0.03 && !bench.gpu)
+        say(&bench, "a rank had its core for %.0f %% of the time only: better measure again\n", 100 * (1 - idle));
     int code = sink.failed ? EXIT_MACHINE : EXIT_ANSWERED;
     if (code == EXIT_ANSWERED && world->rank == 0 &&
         (profile_rows_sort(&sink.rows, NULL, NULL) < 0 || profile_store_write(a->out, &sink.rows, sink.date, err) < 0 ||

@@ -1,6 +1,7 @@
 /* planexec run: trains by a plan and says what every step took. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cost/base/err.h"
 #include "cost/base/json.h"
@@ -107,6 +108,34 @@ static void print_predicted(const struct measurement *m, const struct predicted 
            off(p->peak_bytes, (double)m->peak_bytes));
 }
 
+static void print_kind(const char *name, double measured_s, bool predicted, double predicted_s, double step_s)
+{
+    if (measured_s < 0.002 * step_s && predicted_s < 0.002 * step_s)
+        return;
+    printf("  %-22s %8.4f", name, measured_s);
+    if (predicted)
+        printf("  %9.4f  %+6.1f %%", predicted_s, off(predicted_s, measured_s));
+    putchar('\n');
+}
+
+/* Seconds of a step, mean over ranks. Slots that run a forward and a backward together are not told apart. */
+static void print_kinds(const struct measurement *m, const struct predicted *p)
+{
+    struct predicted none = {0};
+    const struct predicted *q = p ? p : &none;
+    double step = m->median_step_time_s, forward = m->kind_s[MEASURE_F], both = m->kind_s[MEASURE_F_BW];
+    double backward = m->kind_s[MEASURE_B] + m->kind_s[MEASURE_W] + m->kind_s[MEASURE_BW];
+    printf("  mean of a step         seconds%s\n", p ? "  predicted" : "");
+    if (both > 0) {
+        print_kind("forward, backward", forward + both + backward, p != NULL, q->forward_s + q->backward_s, step);
+    } else {
+        print_kind("forward", forward, p != NULL, q->forward_s, step);
+        print_kind("backward", backward, p != NULL, q->backward_s, step);
+    }
+    print_kind("waiting for stages", m->kind_s[MEASURE_WAIT], p != NULL, q->wait_s, step);
+    print_kind("gradients, optimizer", m->kind_s[MEASURE_OPTIMIZER], p != NULL, q->end_s, step);
+}
+
 static void print_summary(const struct measurement *m, const struct trainer *t, const struct predicted *p)
 {
     char name[256];
@@ -115,15 +144,14 @@ static void print_summary(const struct measurement *m, const struct trainer *t, 
            100 * m->bubble_fraction, (double)m->peak_bytes / 1048576, m->peak_rank);
     if (p)
         print_predicted(m, p);
-    printf("mean seconds of a step:");
-    for (int k = 0; k < MEASURE_KINDS; k++)
-        if (m->kind_s[k] > 0)
-            printf("  %s %.4f", measure_kind_names[k], m->kind_s[k]);
-    printf("\ncommunication, mean seconds and MiB of a rank and step:");
+    print_kinds(m, p);
+    printf("communication, mean seconds and MiB of a rank and step:");
     for (int g = 0; g < WORLD_GROUPS; g++)
         if (m->group[g].sent_bytes > 0)
             printf("  %s %.4f s %.2f", world_group_names[g], m->group[g].seconds, m->group[g].sent_bytes / 1048576);
     putchar('\n');
+    if (!t->paced && strcmp(t->device.name, "cpu") == 0 && m->cpu_share < 0.97)
+        printf("a rank had its core for %.0f %% of the time only: these seconds are not the machine's\n", 100 * m->cpu_share);
     if (t->optimizer.skipped > 0)
         printf("%lld steps skipped: gradients were not finite\n", (long long)t->optimizer.skipped);
     if (m->loss_spikes > 0)
@@ -158,6 +186,14 @@ static void print_json(const struct measurement *m, const struct trainer *t, con
     kinds = json_put_object(root, "time_s");
     for (int k = 0; k < MEASURE_KINDS; k++)
         json_put_number(kinds, measure_kind_names[k], m->kind_s[k]);
+    if (p) {
+        const double values[] = {p->forward_s, p->backward_s, p->wait_s, p->end_s};
+        static const char *const names[] = {"forward", "backward", "wait", "optimizer"};
+        kinds = json_put_object(root, "predicted_time_s");
+        for (int k = 0; k < 4; k++)
+            json_put_number(kinds, names[k], values[k]);
+    }
+    json_put_number(root, "cpu_share", m->cpu_share);
     groups = json_put_object(root, "communication");
     for (int g = 0; g < WORLD_GROUPS; g++) {
         struct json *group = json_put_object(groups, world_group_names[g]);

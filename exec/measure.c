@@ -3,13 +3,24 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "exec/comm.h"
+#include "exec/device.h"
 #include "exec/trainer.h"
 
 const char *const measure_kind_names[] = {"F", "B", "W", "BW", "F&BW", "wait", "optimizer", NULL};
 
 enum { RECENT = 20 };
+
+double measure_cpu_s(void)
+{
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) != 0)
+        return 0;
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+}
 
 void measure_begin(struct measurement *m, const struct trainer *trainer, int64_t steps)
 {
@@ -18,6 +29,8 @@ void measure_begin(struct measurement *m, const struct trainer *trainer, int64_t
     timeline_init(&m->timeline, &trainer->program, &m->arena);
     for (int g = 0; g < WORLD_GROUPS; g++)
         *comm_counters(trainer->executor.world->comm[g]) = (struct comm_counters){0};
+    m->cpu_start_s = measure_cpu_s();
+    m->wall_start_s = device_now_s();
 }
 
 static bool is_spike(const struct measurement *m, double loss)
@@ -127,6 +140,9 @@ void measure_end(struct measurement *m, const struct trainer *t)
 {
     const struct world *world = t->executor.world;
     struct comm *all = world->comm[WORLD_ALL];
+    double idle = 1 - (measure_cpu_s() - m->cpu_start_s) / (device_now_s() - m->wall_start_s);
+    comm_all_reduce_doubles(all, COMM_MAX, 1, &idle);
+    m->cpu_share = idle > 0 ? 1 - idle : 1;
     mean_over_ranks(m, t);
     double peak = (double)t->device.bytes_peak, highest = peak, rank = -1;
     comm_all_reduce_doubles(all, COMM_MAX, 1, &highest);

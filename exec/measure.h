@@ -36,6 +36,8 @@ struct measurement {
     double *step_time_s;       /* [max_steps] */
     double median_step_time_s; /* without the first step where there are more */
     double kind_s[MEASURE_KINDS];
+    double cpu_share;       /* of the time between steps' start and end that a rank ran, the least; 1 = undisturbed */
+    double cpu_start_s, wall_start_s;
     double bubble_fraction; /* of the last step: idle between the step's start and the last op's end */
     struct measure_group group[WORLD_GROUPS];
     double unmatched_bytes; /* sent - received, all groups: 0 */
@@ -48,6 +50,7 @@ struct measurement {
     struct timeline timeline; /* last step, pipeline of rank 0's group */
 };
 
+double measure_cpu_s(void); /* that this process has run */
 void measure_begin(struct measurement *m, const struct trainer *trainer, int64_t steps);
 void measure_step(struct measurement *m, const struct trainer *trainer, const struct step_result *result);
 void measure_end(struct measurement *m, const struct trainer *trainer);

@@ -96,9 +96,14 @@ int predicted_load(const char *model, const char *plan, const char *cluster, con
     else
         result = json_parse(answer, strlen(answer), "plansim predict", &root, err);
     if (result == 0) {
-        const struct json *memory = json_get(root, "memory_bytes");
-        *ret = (struct predicted){number_at(root, "step_time_s"), number_at(root, "bubble_fraction"),
-                                  number_at(memory, "peak")};
+        const struct json *memory = json_get(root, "memory_bytes"), *phase = json_get(root, "phase_s");
+        *ret = (struct predicted){.step_time_s = number_at(root, "step_time_s"),
+                                  .bubble_fraction = number_at(root, "bubble_fraction"),
+                                  .peak_bytes = number_at(memory, "peak"),
+                                  .forward_s = number_at(phase, "F"),
+                                  .backward_s = number_at(phase, "B") + number_at(phase, "W"),
+                                  .wait_s = number_at(phase, "wait"),
+                                  .end_s = number_at(phase, "end")};
         json_free(root);
     }
     free(answer);

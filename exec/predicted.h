@@ -7,6 +7,7 @@ struct err;
 
 struct predicted {
     double step_time_s, bubble_fraction, peak_bytes;
+    double forward_s, backward_s, wait_s, end_s; /* of a step, mean over ranks; end: gradients and optimizer */
 };
 
 /* profile may be NULL (the built-in one). 0, or -1 with a sentence. */

@@ -91,6 +91,7 @@ static double parameters_of(const struct model *model, const struct plan *plan)
 static void add_pointwise(struct shapes *s, const struct model *model, const struct plan *plan)
 {
     const struct layer_kind *kind = &model->kinds[model->n_kinds - 1];
+    int64_t tokens = plan->micro_batch * plan->seq_len / plan->cp;
     int layers = (int)(model->layers / plan->pp), kv_heads = (int)model->kv_heads / plan->tp;
     struct bench_pointwise shape = {
         .hidden = (int)model->hidden,
@@ -98,10 +99,14 @@ static void add_pointwise(struct shapes *s, const struct model *model, const str
         .heads = (int)model->heads / plan->tp,
         .kv_heads = kv_heads > 0 ? kv_heads : 1,
         .head_dim = (int)model->head_dim,
-        .tokens = (int)(plan->micro_batch * plan->seq_len / plan->cp),
+        .tokens = (int)tokens,
         .vocab = (int)ops_vocab_per_rank(model, plan),
         .layers = layers > 0 ? layers : 1,
         .parameters = (int64_t)parameters_of(model, plan),
+        .activations = (int)(kind->moe ? tokens / plan->tp * model->experts_per_token * plan->etp : tokens),
+        .routed = kind->moe ? (int)(tokens / plan->tp) : 0,
+        .choices = (int)model->experts_per_token,
+        .alone = plan->ep * plan->etp == 1,
     };
     for (int i = 0; i < s->n_plans; i++)
         if (memcmp(&s->plan[i], &shape, sizeof shape) == 0)
@@ -137,7 +142,8 @@ int64_t shapes_largest(const struct shapes *s)
     }
     for (int i = 0; i < s->n_plans; i++) {
         const struct bench_pointwise *p = &s->plan[i];
-        n = most(n, (int64_t)p->tokens * most(p->vocab, most(2 * p->ffn, p->hidden)));
+        n = most(n, (int64_t)p->tokens * most(p->vocab, p->hidden));
+        n = most(n, most(2 * (int64_t)p->activations * p->ffn, (int64_t)p->routed * p->choices * p->hidden));
         n = most(n, (int64_t)p->vocab * p->hidden);
     }
     return n;

@@ -106,6 +106,8 @@ static void fill_time(const struct stages *stages, const struct pipeline *pipeli
     double overhead_s = stack->step_overhead_s + micro_batches * plan->vp * stack->micro_batch_overhead_s;
     p->time_s[TIME_OTHER] += overhead_s;
     p->step_time_s = pipeline->makespan_s + worst.dp_exposed_s + worst.optimizer_s + overhead_s;
+    p->wait_s = pipeline->makespan_s - busy_all / plan->pp;
+    p->end_s = p->step_time_s - pipeline->makespan_s;
     p->bubble_fraction = fmax(0, 1 - busy_all / (plan->pp * pipeline->makespan_s));
 }
 

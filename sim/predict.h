@@ -38,6 +38,7 @@ struct prediction {
     double cost_per_step; /* < 0 = no price given */
     double time_s[TIME_PARTS]; /* adds up to step_time_s */
     double phase_s[3]; /* F, B, W of all micro-batches, with the collectives inside them; mean over pipeline ranks */
+    double wait_s, end_s; /* between them, mean; after them: gradients, optimizer */
     double peak_bytes, limit_bytes;
     int worst_stage; /* pipeline rank with the highest peak */
     int n_stages;

@@ -96,10 +96,11 @@ static double fold_s(const struct stages *s, double dense, double expert)
 static struct shard_times shard_times(const struct stages *s, double dense, double expert, double trainable_dense, double trainable_expert)
 {
     struct shard_times t = {0};
-    if (s->plan->zero < 3)
+    bool every = s->plan->zero == 2 && s->prices->stack->counted_buffers; /* planexec scatters after every micro-batch */
+    if (s->plan->zero < 3 && !every)
         return t;
     double weight = s->plan->precision == PRECISION_FP32 ? 4 : 2, gradient = memory_gradient_bytes(s->plan, s->prices->stack);
-    t.gather_s = group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight, expert * weight);
+    t.gather_s = every ? 0 : group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight, expert * weight);
     t.scatter_s = group_collective(s, COLLECTIVE_REDUCE_SCATTER, trainable_dense * gradient, trainable_expert * gradient) + fold_s(s, trainable_dense, trainable_expert);
     return t;
 }
@@ -447,8 +448,9 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
             gather = group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight, expert * weight);
         }
         /* sharded gradients are reduced after every micro-batch (a pipeline keeps them whole until the last) */
-        double earlier = plan->zero == 2 && (plan->pp == 1 || stack->counted_buffers) ? (double)plan_micro_batches(plan) - 1 : 0;
-        reduce += plan->zero == 2 ? fold_s(s, dense, expert) : 0;
+        double earlier = plan->zero == 2 && plan->pp == 1 ? (double)plan_micro_batches(plan) - 1 : 0;
+        if (plan->zero == 2 && stack->counted_buffers) /* with the layers */
+            reduce = 0;
         double cover = plan->overlap.dp_grad ? sum->backward_s + sum->wgrad_s : 0;
         step.dp_exposed_s = earlier * beside_cover(reduce, cover, stack->overlap_slowdown);
         step.dp_exposed_s += once_per_step(reduce, plan->overlap.dp_grad, sum->backward_s + sum->wgrad_s, buckets, stack->overlap_slowdown) +

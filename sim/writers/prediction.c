@@ -63,6 +63,8 @@ struct json *prediction_to_json(const struct prediction *p, const struct profile
     struct json *phase = json_put_object(root, "phase_s");
     for (int i = 0; i < PHASES; i++)
         json_put_number(phase, phase_names[i], p->phase_s[i]);
+    json_put_number(phase, "wait", p->wait_s);
+    json_put_number(phase, "end", p->end_s);
     put_memory(root, p);
     struct json *source = json_put_object(root, "profile");
     json_put_string(source, "name", profile_name(profile));

@@ -51,15 +51,20 @@ while read -r ranks model plan; do
         last="$ranks $model"
     fi
     out=$scratch/out
-    mpirun -np "$ranks" "$build/exec/planexec" run --model "$scratch/$model.json" --plan "$scratch/$ranks-$model-$n.json" \
-        --steps "$steps" --balanced --cluster "$scratch/$ranks-$model.hw" --profile "$scratch/$ranks-$model.db" --format json \
-        >"$out" </dev/null || exit 4
-    printf '%s %s %s %s %s %s %s\n' "$(number median_step_time_s "$out")" "$(number predicted_step_time_s "$out")" \
-        "$(number peak_memory_bytes "$out")" "$(number predicted_peak_memory_bytes "$out")" "$ranks" "$model" "$plan"
+    for try in 1 2 3; do # until nobody else had the cores
+        mpirun -np "$ranks" "$build/exec/planexec" run --model "$scratch/$model.json" --plan "$scratch/$ranks-$model-$n.json" \
+            --steps "$steps" --balanced --cluster "$scratch/$ranks-$model.hw" --profile "$scratch/$ranks-$model.db" --format json \
+            >"$out" </dev/null || exit 4
+        share=$(number cpu_share "$out")
+        awk -v share="$share" 'BEGIN { exit !(share > 0.97) }' && break
+    done
+    printf '%s %s %s %s %s %s %s %s\n' "$(number median_step_time_s "$out")" "$(number predicted_step_time_s "$out")" \
+        "$(number peak_memory_bytes "$out")" "$(number predicted_peak_memory_bytes "$out")" "$share" "$ranks" "$model" "$plan"
 done <"$scratch/plans" | awk '
     { error = $2 / $1 - 1; memory = $4 / $3 - 1; size = error < 0 ? -error : error
-      printf "%8.4f s predicted %8.4f (%+6.1f %%)  memory %+5.1f %%  %s %s %s\n", $1, $2, 100 * error, 100 * memory, $5, $6, $7
-      measured[n] = $1; predicted[n] = $2; name[n] = $5 " " $6 " " $7
+      printf "%8.4f s predicted %8.4f (%+6.1f %%)  memory %+5.1f %%  cores %3.0f %%  %s %s %s\n", $1, $2, 100 * error, 100 * memory,
+          100 * $5, $6, $7, $8
+      measured[n] = $1; predicted[n] = $2; name[n] = $6 " " $7 " " $8
       for (i = n++; i > 0 && sorted[i - 1] > size; i--) sorted[i] = sorted[i - 1]; sorted[i] = size }
     END {
       for (i = 0; i < n; i++)
