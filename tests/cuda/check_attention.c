@@ -1,7 +1,8 @@
 /* Attention in bf16 on a device against the plain one on the same rounded inputs: every instance and what falls between
  * them, grouped heads, odd sizes, windows, rings of blocks, rows without keys, padded rows, large scores, NaN.
  * All of it twice: with the kernels of Hopper's warpgroups where there are any, and without.
- * Usage: check_attention [SEED]. Exit 77 without a device.
+ * Usage: check_attention [SEED] | --bench [QUERIES [HEADS]]: TFLOP/s of causal attention, 5/2 of the forward's operations
+ * for the backward. Exit 77 without a device.
  *
  * Tolerances, written down before any run, with u = 2^-8 (bf16: 8 bits, to nearest) and e = 2^-24 (fp32). The error of a
  * score of D products is E = 4 e D scale max|q| max|k|, which covers the rounding of its exponential as well.
@@ -535,15 +536,77 @@ static void check_all(void)
     check_nan_backward(20);
 }
 
+/* Seconds of a call, the shortest of some. */
+static double seconds_of(const struct problem *p, struct gradients *g)
+{
+    struct attention a = block_of(p, true, 0);
+    struct attention_gradient gradient = {a, tensor_start(&p->dout), NULL, NULL, NULL};
+    cudaEvent_t start, end;
+    float shortest_ms = INFINITY, ms = 0;
+    if (g != NULL) {
+        gradient.dq = tensor_start(&g->dq);
+        gradient.dk = tensor_start(&g->dk[0]);
+        gradient.dv = tensor_start(&g->dv[0]);
+    }
+    CHECK(cudaEventCreate(&start) == cudaSuccess && cudaEventCreate(&end) == cudaSuccess);
+    for (int i = 0; i < 10; i++) {
+        cudaEventRecord(start, NULL);
+        if (g != NULL)
+            cuda_attention_backward(NULL, &gradient);
+        else
+            cuda_attention_forward(NULL, &a);
+        cudaEventRecord(end, NULL);
+        CHECK(cudaEventSynchronize(end) == cudaSuccess && cudaEventElapsedTime(&ms, start, end) == cudaSuccess);
+        shortest_ms = fminf(shortest_ms, ms);
+    }
+    cudaEventDestroy(start);
+    cudaEventDestroy(end);
+    return (double)shortest_ms * 1e-3;
+}
+
+static void bench(int queries, int heads, int head_dim, bool warpgroups)
+{
+    struct problem p;
+    problem_init(&p, &(struct shape){head_dim, heads, heads > 4 ? heads / 4 : 1, 1, queries, queries, 0, 0, 0, 0, 1});
+    problem_upload(&p);
+    struct gradients g = gradients_new(&p);
+    tensor_upload(&g.dq);
+    tensor_upload(&g.dk[0]);
+    tensor_upload(&g.dv[0]);
+    cuda_attention_warpgroups(warpgroups);
+    double flop = 2.0 * heads * queries * (queries + 1.0) * head_dim;
+    double forward_s = seconds_of(&p, NULL), backward_s = seconds_of(&p, &g);
+    printf("%s head_dim %d, %d heads, %d queries: forward %.6f s %.1f TFLOP/s, backward %.6f s %.1f TFLOP/s\n",
+           warpgroups ? "wgmma" : "mma", head_dim, heads, queries, forward_s, flop / forward_s * 1e-12, backward_s,
+           2.5 * flop / backward_s * 1e-12);
+    gradients_free(&g, 1);
+    problem_free(&p);
+}
+
+static int bench_all(int queries, int heads)
+{
+    static const int head_dims[] = {64, 128, 96, 192};
+    for (int i = 0; i < 4; i++) {
+        bench(queries, heads, head_dims[i], false);
+        if (i < 2) /* the only ones that have such kernels */
+            bench(queries, heads, head_dims[i], true);
+    }
+    cuda_workspace_release(NULL);
+    return test_failed > 0;
+}
+
 int main(int argc, char **argv)
 {
     int devices = 0;
-    if (argc > 1)
+    bool only_bench = argc > 1 && strcmp(argv[1], "--bench") == 0;
+    if (argc > 1 && !only_bench)
         state = (uint32_t)strtoul(argv[1], NULL, 10);
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
         test_skip("no device");
         return test_report();
     }
+    if (only_bench)
+        return bench_all(argc > 2 ? atoi(argv[2]) : 4096, argc > 3 ? atoi(argv[3]) : 32);
     check_all();
     cuda_attention_warpgroups(false);
     check_all();
