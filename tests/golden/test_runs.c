@@ -16,12 +16,12 @@ static void check_stats(const struct validation *v)
     double cover = (double)stats->all.within / stats->all.time.n;
     printf("%d runs: median %.1f %%, p90 %.1f %%, intervals cover %.0f %%, fits %.1f %%, regret %.1f %%\n", stats->all.time.n, 100 * stats->all.time.median,
            100 * stats->all.time.p90, 100 * cover, 100 * validate_balanced_accuracy(stats), 100 * stats->regret.mean);
-    CHECK(stats->all.time.n >= 2350);
-    CHECK(stats->all.time.median <= 0.055);
-    CHECK(stats->all.time.p90 <= 0.21);
+    CHECK(stats->all.time.n >= 2480);
+    CHECK(stats->all.time.median <= 0.036);
+    CHECK(stats->all.time.p90 <= 0.155);
     CHECK(cover >= 0.75 && cover <= 0.88);
     CHECK(validate_balanced_accuracy(stats) >= 0.95);
-    CHECK(stats->regret.mean <= 0.03);
+    CHECK(stats->regret.mean <= 0.02);
     for (int i = 0; i < stats->n_groups; i++)
         if (stats->group[i].time.n >= 5 && !CHECK(stats->group[i].time.median <= 0.15))
             printf("  %s: %.1f %%\n", stats->group[i].name, 100 * stats->group[i].time.median);
