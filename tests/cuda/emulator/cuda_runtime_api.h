@@ -111,6 +111,12 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
 /* Not CUDA: work of the caller's own kind (a matrix product by plain loops) as an operation of a stream. */
 void emulator_enqueue(cudaStream_t stream, void (*run)(void *argument), void *argument,
                       void (*release)(void *argument));
+/* The same, done when `ready`, asked again and again in the order of the stream, says so: for work that other processes
+ * take part in. Of streams that do not synchronise with the NULL stream. */
+void emulator_enqueue_asked(cudaStream_t stream, int (*ready)(void *argument), void *argument,
+                            void (*release)(void *argument));
+/* Runs one operation, if one can run: while the host waits for something else. */
+void emulator_progress(void);
 /* Every guard band of live device memory is checked; ends the process where one was written. */
 void emulator_check_guards(void);
 /* Bytes of device memory that are allocated now. */

@@ -1,5 +1,6 @@
 /* Streams, events and memory of the emulated device (cuda_runtime_api.h). An event is a place in a stream's queue. */
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -18,6 +19,7 @@ enum { BAND_BYTES = 256 };
 
 struct operation {
     std::function<void()> run;
+    std::function<bool()> ready; /* asked until it says true: what other processes take part in */
     CUstream_st *after = nullptr; /* runs when that stream has done `place` operations */
     uint64_t place = 0;
 };
@@ -279,10 +281,24 @@ static void push(cudaStream_t handle, std::function<void()> run)
     enqueue(stream, std::move(o));
 }
 
-static bool can_run(const CUstream_st *stream)
+static bool is_next(const CUstream_st *stream)
 {
     return !stream->queue.empty() &&
            (!stream->queue.front().after || stream->queue.front().after->done >= stream->queue.front().place);
+}
+
+static bool can_run(const CUstream_st *stream)
+{
+    return is_next(stream) && (!stream->queue.front().ready || stream->queue.front().ready());
+}
+
+/* Does some stream wait for another process? */
+static bool is_asking()
+{
+    for (const CUstream_st *stream : state.streams)
+        if (is_next(stream) && stream->queue.front().ready)
+            return true;
+    return false;
 }
 
 static void run_head(CUstream_st *stream)
@@ -326,11 +342,29 @@ static void run_until(CUstream_st *stream, uint64_t place)
                 next = one;
                 break;
             }
-        if (!next)
+        if (next)
+            run_head(next);
+        else if (!is_asking())
             fail("streams wait for each other for ever");
-        run_head(next);
+        else
+            sched_yield();
     }
     forget_destroyed();
+}
+
+/* One operation of some stream that can run. */
+static void run_some()
+{
+    std::vector<CUstream_st *> order(state.streams);
+    order.push_back(&state.zero);
+    size_t first = emulator::random_bits() % order.size();
+    for (size_t i = 0; i < order.size(); i++) {
+        CUstream_st *one = order[(first + i) % order.size()];
+        if (can_run(one)) {
+            run_head(one);
+            return;
+        }
+    }
 }
 
 extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
@@ -375,10 +409,7 @@ extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 extern "C" cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     CUstream_st *s = stream_of(stream);
-    if (can_run(s))
-        run_head(s); /* who asks again and again must get on */
-    else if (!s->queue.empty())
-        run_until(s, s->done + 1);
+    run_some(); /* who asks again and again must get on */
     return s->queue.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -404,6 +435,21 @@ extern "C" void emulator_enqueue(cudaStream_t stream, void (*run)(void *), void 
         if (release)
             release(argument);
     });
+}
+
+extern "C" void emulator_enqueue_asked(cudaStream_t stream, int (*ready)(void *), void *argument,
+                                       void (*release)(void *))
+{
+    CUstream_st *s = stream_of(stream);
+    operation o;
+    o.ready = [=] { return ready(argument) != 0; };
+    o.run = [=] { release(argument); };
+    enqueue(s, std::move(o));
+}
+
+extern "C" void emulator_progress(void)
+{
+    run_some();
 }
 
 void emulator::queue_kernel(cudaStream_t stream, const char *name, const void *key, dim3 grid, dim3 block,
@@ -532,7 +578,7 @@ extern "C" cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     if (!event->stream || event->stream->done >= event->place)
         return cudaSuccess;
-    run_until(event->stream, event->stream->done + 1); /* who asks again and again must get on */
+    run_some(); /* who asks again and again must get on */
     return event->stream->done >= event->place ? cudaSuccess : cudaErrorNotReady;
 }
 
