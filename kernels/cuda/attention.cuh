@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "kernels/cuda/cuda_common.cuh"
+#include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/primitives.cuh"
 #include "kernels/kernels.h"
 
@@ -270,6 +271,12 @@ bool attention_warpgroups();
 /* Plain kernels: a warp a row, lane l the columns l, l + 32, ... */
 static constexpr int PLAIN_COLUMNS = 8; /* of a lane: head_dim up to 256 */
 static constexpr int PLAIN_WARPS = 4;
+
+static inline void attention_check(const struct attention *a)
+{
+    if (a->head_dim > PLAIN_COLUMNS * WARP)
+        cuda_kernels_fail("attention", "head_dim above 256");
+}
 
 static __device__ __forceinline__ void plain_row(float (&x)[PLAIN_COLUMNS], head_rows<const element_t> from, int row,
                                                  int width)

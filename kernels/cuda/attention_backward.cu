@@ -270,6 +270,7 @@ static void backward_plain(cudaStream_t stream, const backward_call &b)
 void cuda_attention_backward(void *queue, const struct attention_gradient *g)
 {
     const struct attention *a = &g->forward;
+    attention_check(a);
     if (a->batch == 0 || a->heads == 0 || a->queries == 0 || a->keys == 0)
         return;
     cudaStream_t stream = stream_of(queue);

@@ -112,6 +112,7 @@ template <int D, int WARPS, int M, int N> static void forward_tiles(void *queue,
 
 void cuda_attention_forward(void *queue, const struct attention *a)
 {
+    attention_check(a);
     if (a->batch == 0 || a->heads == 0 || a->queries == 0)
         return;
     if (!attention_fits_tiles(a)) {
