@@ -180,6 +180,7 @@ static void print_json(const struct measurement *m, const struct trainer *t, con
     json_put_number(root, "bubble_fraction", m->bubble_fraction);
     put_predicted(root, "predicted_bubble_fraction", p, p ? p->bubble_fraction : 0);
     json_put_int(root, "peak_memory_bytes", m->peak_bytes);
+    json_put_int(root, "reserved_memory_bytes", t->device.bytes_reserved_peak); /* by the allocator, rank 0 */
     put_predicted(root, "predicted_peak_memory_bytes", p, p ? p->peak_bytes : 0);
     json_put_int(root, "ranks", m->ranks);
     json_put_string(root, "device", t->device.name);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cost/base/err.h"
+#include "cost/precision.h"
 #include "exec/comm.h"
 #include "exec/comm_nccl.h"
 #include "exec/commands_exec.h"
@@ -29,6 +30,26 @@ static const char *launcher(void)
 
 const char *const job_devices[] = {"cpu", "cuda", "paced", NULL};
 
+/* What the device computes in, beside what the plan says. */
+static int check_precision(enum precision precision, const struct job_options *options, struct err *warn,
+                           struct err *err)
+{
+    if (options->device != JOB_CUDA) {
+        if (precision != PRECISION_FP32 && !options->bf16)
+            err_add(warn, "the plan's precision is not fp32, the arithmetic of this device is; --bf16 emulates the "
+                          "rounding of bf16");
+        return 0;
+    }
+    if (options->bf16)
+        return err_add(err, "--bf16 emulates on fp32 what device 'cuda' stores anyway: leave it out");
+    if (precision == PRECISION_FP32)
+        err_add(warn, "the plan's precision is fp32, the arithmetic of this device is bf16 with fp32 sums");
+    else if (precision != PRECISION_BF16)
+        return err_add(err, "device 'cuda' computes in bf16 with fp32 sums; the plan's precision is %s",
+                       precision_names[precision]);
+    return 0;
+}
+
 static int load(struct job *job, const struct job_options *options, const struct world *world, struct err *warn,
                 struct err *err)
 {
@@ -39,15 +60,8 @@ static int load(struct job *job, const struct job_options *options, const struct
     struct err rules = {0}; /* warnings of launchers are not ours */
     if (plan_check(&job->plan, &job->model, NULL, &rules, err) < 0 || arch_check(&job->model, &job->plan, err) < 0)
         return -1;
-    bool emulates = options->device != JOB_CUDA;
-    if (options->bf16 && !emulates)
-        return err_add(err, "--bf16 emulates on fp32 what device 'cuda' stores anyway: leave it out");
-    if (job->plan.precision == PRECISION_FP32 && !emulates)
-        err_add(warn, "the plan's precision is fp32, the arithmetic of this device is bf16 with fp32 sums");
-    if (emulates && job->plan.precision != PRECISION_FP32 && !options->bf16)
-        err_add(
-            warn,
-            "the plan's precision is not fp32, the arithmetic of this device is; --bf16 emulates the rounding of bf16");
+    if (check_precision(job->plan.precision, options, warn, err) < 0)
+        return -1;
     if (plan_world(&job->plan) != world->size)
         return err_add(err, "the plan is for %lld ranks, not %d; start it with: %s %lld planexec ...",
                        (long long)plan_world(&job->plan), world->size, launcher(), (long long)plan_world(&job->plan));
