@@ -369,6 +369,8 @@ int device_cuda_open(struct device *ret, const struct device_cuda_options *optio
     open_stream(cuda);
     if (cuda_gemm_start(cuda->stream, &why) < 0)
         return err_add(err, "device 'cuda' has no products: %s", why);
+    if (!cuda_attention_trial(cuda->stream))
+        fprintf(stderr, "planexec: warning: this GPU's own attention kernels fail their trial: those of all GPUs run instead\n");
     int sharers = (options->local_size - 1 - cuda->gpu) / gpus + 1;
     fill_functions(ret);
     ret->state = cuda;
