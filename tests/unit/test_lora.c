@@ -1,35 +1,13 @@
 /* Low-rank adapters: what no longer trains costs no gradient, no optimizer, no weight-gradient products; what is left does. */
-#include "tests/unit/test.h"
+#include "tests/unit/question.h"
 
-#include "cost/base/err.h"
-#include "cost/base/json.h"
-#include "cost/profile.h"
-#include "sim/inputs.h"
 #include "sim/search.h"
 
 static struct inputs in;
 
 static void load(const char *model)
 {
-    static const char hw[] = "{\"accelerator\": \"h100-sxm\", \"nodes\": 1}";
-    struct err err = {0};
-    struct json *root = NULL;
-    char path[TEST_PATH_MAX];
-    struct profile *profile = in.profile;
-    if (!profile && profile_open(NULL, &profile, &err) < 0) {
-        printf("%s\n", err.text);
-        exit(1);
-    }
-    memset(&in, 0, sizeof in);
-    in.profile = profile;
-    CHECK_INT(model_load(test_source_path(path, model), &in.model, &in.warnings, &err), 0);
-    CHECK_INT(json_parse(hw, strlen(hw), "hw.json", &root, &err), 0);
-    CHECK_INT(cluster_parse(root, "hw.json", profile, &in.cluster, &in.warnings, &err), 0);
-    json_free(root);
-    in.question = (struct question){.model = &in.model, .cluster = &in.cluster, .profile = profile, .stacks = in.stacks,
-                                    .memory_limit_bytes = in.cluster.accelerator.memory_bytes};
-    CHECK_INT(inputs_add_stack(&in, "megatron-2024", &err), 0);
-    CHECK_STR(err.text, "");
+    test_question(&in, model, "{\"accelerator\": \"h100-sxm\", \"nodes\": 1}", "megatron-2024");
 }
 
 static struct plan eight_ways(int rank, uint32_t modules)

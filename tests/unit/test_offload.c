@@ -1,36 +1,11 @@
 /* Activations that wait on the host: what leaves the accelerator, and what the way there costs. */
-#include "tests/unit/test.h"
-
-#include <math.h>
-
-#include "cost/base/err.h"
-#include "cost/base/json.h"
-#include "cost/profile.h"
-#include "sim/inputs.h"
+#include "tests/unit/question.h"
 
 static struct inputs in;
 
 static void load(const char *model)
 {
-    static const char hw[] = "{\"accelerator\": \"gb200\", \"nodes\": 2}";
-    struct err err = {0};
-    struct json *root = NULL;
-    char path[TEST_PATH_MAX];
-    struct profile *profile = in.profile;
-    if (!profile && profile_open(NULL, &profile, &err) < 0) {
-        printf("%s\n", err.text);
-        exit(1);
-    }
-    memset(&in, 0, sizeof in);
-    in.profile = profile;
-    CHECK_INT(model_load(test_source_path(path, model), &in.model, &in.warnings, &err), 0);
-    CHECK_INT(json_parse(hw, strlen(hw), "hw.json", &root, &err), 0);
-    CHECK_INT(cluster_parse(root, "hw.json", profile, &in.cluster, &in.warnings, &err), 0);
-    json_free(root);
-    in.question = (struct question){.model = &in.model, .cluster = &in.cluster, .profile = profile, .stacks = in.stacks,
-                                    .memory_limit_bytes = in.cluster.accelerator.memory_bytes};
-    CHECK_INT(inputs_add_stack(&in, "megatron", &err), 0);
-    CHECK_STR(err.text, "");
+    test_question(&in, model, "{\"accelerator\": \"gb200\", \"nodes\": 2}", "megatron");
 }
 
 static struct plan eight_ways(void)
