@@ -17,7 +17,8 @@
 
 enum {
     STREAMS = 4,               /* beside the queue itself; TransformerEngine uses as many for experts */
-    SHAPES = 1024,             /* kept; a power of two */
+    SHAPES = 1024,             /* kept, */
+    WAYS = 8,                  /* each in one of as many places */
     WORKSPACE_BYTES = 32 << 20 /* what NVIDIA recommends for Hopper (cuBLAS documentation, cublasSetWorkspace) */
 };
 
@@ -108,19 +109,19 @@ static void check_cuda(cudaError_t error, const char *call, int line)
 
 /* --- shapes ------------------------------------------------------------------------------ */
 
-/* All that decides how a product is computed; no padding, compared as bytes. */
+/* All that decides how a product is computed; no padding, compared as bytes. Alignments are those of the addresses,
+ * which cuBLASLt takes for 256 bytes when it isn't told. */
 struct key {
-    int32_t m, n, k, stride_a, stride_b, stride_c, batch, flags, alignment;
+    int32_t m, n, k, stride_a, stride_b, stride_c, batch, flags, c_type, alignment_a, alignment_b, alignment_c;
     int64_t batch_a, batch_b, batch_c; /* elements from one product of the batch to the next */
 };
 
 struct shape {
-    bool used;
+    uint64_t asked_for; /* when last, in calls; 0 = nothing is here */
     struct key key;
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algorithm;
-    size_t workspace_bytes;
 };
 
 static struct {
@@ -129,19 +130,20 @@ static struct {
     cudaEvent_t before, after[STREAMS];
     void *workspace[1 + STREAMS]; /* those of the streams when first used */
     size_t bytes;
+    uint64_t calls;
     struct shape shape[SHAPES];
 } state;
 
-static int32_t alignment_of(const void *pointer)
+/* Of every matrix of a batch. */
+static int32_t alignment_of(const void *first, int64_t distance, enum element type)
 {
-    uintptr_t bits = (uintptr_t)pointer | 256;
+    uintptr_t bits = (uintptr_t)first | (uintptr_t)distance * element_bytes(type) | 256;
     return (int32_t)(bits & ~(bits - 1));
 }
 
 static struct key key_of(const struct gemm *g, int batch, const int64_t *distance)
 {
     struct key key;
-    int32_t a = alignment_of(g->a), b = alignment_of(g->b), c = alignment_of(g->c), least = a < b ? a : b;
     memset(&key, 0, sizeof key);
     key.m = g->m;
     key.n = g->n;
@@ -150,13 +152,16 @@ static struct key key_of(const struct gemm *g, int batch, const int64_t *distanc
     key.stride_b = g->stride_b;
     key.stride_c = g->stride_c;
     key.batch = batch;
-    key.flags = g->transpose_a | g->transpose_b << 1 | g->accumulate << 2 | (int)g->c_type << 3;
-    key.alignment = least < c ? least : c;
+    key.flags = g->transpose_a | g->transpose_b << 1 | g->accumulate << 2;
+    key.c_type = g->c_type;
     if (batch > 1) {
         key.batch_a = distance[0];
         key.batch_b = distance[1];
         key.batch_c = distance[2];
     }
+    key.alignment_a = alignment_of(g->a, key.batch_a, ELEMENT_BF16);
+    key.alignment_b = alignment_of(g->b, key.batch_b, ELEMENT_BF16);
+    key.alignment_c = alignment_of(g->c, key.batch_c, g->c_type);
     return key;
 }
 
@@ -186,47 +191,81 @@ static cublasLtMatrixLayout_t layout(cudaDataType type, int rows, int columns, i
     return made;
 }
 
+static void refuse(const struct key *key, cublasStatus_t status)
+{
+    char what[256];
+    snprintf(what, sizeof what,
+             "cuBLASLt has no way for %d products of %d x %d x %d, rows %d, %d, %d apart, aligned to %d, %d, %d bytes",
+             key->batch, key->m, key->n, key->k, key->stride_a, key->stride_b, key->stride_c, key->alignment_a,
+             key->alignment_b, key->alignment_c);
+    cuda_kernels_fail(what, lt.status_name(status));
+}
+
 static void choose_algorithm(struct shape *s)
 {
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t result;
     size_t most = WORKSPACE_BYTES;
-    uint32_t alignment = (uint32_t)s->key.alignment;
     int found = 0;
-    static const cublasLtMatmulPreferenceAttributes_t pointers[] = {
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t attribute;
+        int32_t bytes;
+    } alignment[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, s->key.alignment_b}, /* cuBLAS's A is b */
+                     {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, s->key.alignment_a},
+                     {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, s->key.alignment_c},
+                     {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, s->key.alignment_c}};
     LT_CHECK(lt.preference_create(&preference));
     LT_CHECK(lt.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most));
-    for (int i = 0; i < 4; i++)
-        LT_CHECK(lt.preference_set(preference, pointers[i], &alignment, sizeof alignment));
-    LT_CHECK(lt.heuristic(state.handle, s->desc, s->b, s->a, s->c, s->c, preference, 1, &result, &found));
+    for (int i = 0; i < 4; i++) {
+        uint32_t bytes = (uint32_t)alignment[i].bytes;
+        LT_CHECK(lt.preference_set(preference, alignment[i].attribute, &bytes, sizeof bytes));
+    }
+    cublasStatus_t status = lt.heuristic(state.handle, s->desc, s->b, s->a, s->c, s->c, preference, 1, &result, &found);
     lt.preference_destroy(preference);
-    if (found == 0)
-        LT_CHECK(CUBLAS_STATUS_NOT_SUPPORTED);
+    if (status != CUBLAS_STATUS_SUCCESS || found == 0)
+        refuse(&s->key, status != CUBLAS_STATUS_SUCCESS ? status : CUBLAS_STATUS_NOT_SUPPORTED);
     s->algorithm = result.algo;
-    s->workspace_bytes = result.workspaceSize;
 }
 
 static void forget(struct shape *s)
 {
-    if (!s->used)
+    if (s->asked_for == 0)
         return;
     lt.desc_destroy(s->desc);
     lt.layout_destroy(s->a);
     lt.layout_destroy(s->b);
     lt.layout_destroy(s->c);
-    s->used = false;
+    s->asked_for = 0;
+}
+
+static bool is_of(const struct shape *s, const struct key *key)
+{
+    return s->asked_for > 0 && memcmp(&s->key, key, sizeof *key) == 0;
+}
+
+/* Where it is, or is to be: in the place that was not asked for for longest. */
+static struct shape *place_of(const struct key *key)
+{
+    struct shape *set = &state.shape[hash_of(key) % (SHAPES / WAYS) * WAYS], *oldest = set;
+    for (int way = 0; way < WAYS; way++) {
+        if (is_of(&set[way], key))
+            return &set[way];
+        if (set[way].asked_for < oldest->asked_for)
+            oldest = &set[way];
+    }
+    return oldest;
 }
 
 /* a and b as column-major matrices: their transposes. */
 static const struct shape *shape_of(const struct gemm *g, const struct key *key)
 {
-    struct shape *s = &state.shape[hash_of(key) % SHAPES];
-    if (s->used && memcmp(&s->key, key, sizeof *key) == 0)
+    struct shape *s = place_of(key);
+    bool known = is_of(s, key);
+    if (!known)
+        forget(s);
+    s->asked_for = ++state.calls;
+    if (known)
         return s;
-    forget(s);
-    s->used = true;
     s->key = *key;
     cublasOperation_t first = g->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, /* cuBLAS's A is b */
         second = g->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -289,20 +328,20 @@ static bool is_same_shape(const struct gemm *a, const struct gemm *b)
            a->stride_c == b->stride_c && a->c_type == b->c_type;
 }
 
-/* All of one shape, each as far from the one before. */
+/* All of one shape, each as far behind the one before. */
 static bool is_batch(int n, const struct gemm *g, int64_t ret_distance[3])
 {
     if (n < 2 || is_empty(&g[0]))
         return false;
     for (int i = 1; i < n; i++) {
-        int64_t distance[3] = {distance_of(g[i - 1].a, g[i].a, ELEMENT_BF16),
-                               distance_of(g[i - 1].b, g[i].b, ELEMENT_BF16),
-                               distance_of(g[i - 1].c, g[i].c, g[i].c_type)};
+        const int64_t distance[3] = {distance_of(g[i - 1].a, g[i].a, ELEMENT_BF16),
+                                     distance_of(g[i - 1].b, g[i].b, ELEMENT_BF16),
+                                     distance_of(g[i - 1].c, g[i].c, g[i].c_type)};
         if (!is_same_shape(&g[0], &g[i]) || (i > 1 && memcmp(distance, ret_distance, sizeof distance) != 0))
             return false;
         memcpy(ret_distance, distance, sizeof distance);
     }
-    return true;
+    return ret_distance[0] >= 0 && ret_distance[1] >= 0 && ret_distance[2] >= 0;
 }
 
 static void multiply_beside(int n, const struct gemm *g)
