@@ -25,7 +25,6 @@ struct comm_transport {
     int (*receive)(struct comm *comm, int from, enum element type, int64_t n, void *x);
     int (*all_reduce_start)(struct comm *comm, int64_t n, float *x);
     int (*reduce_scatter_start)(struct comm *comm, int64_t n_each, const float *all, float *mine);
-    /* NULL = all_gather itself */
     int (*all_gather_start)(struct comm *comm, enum element type, int64_t n_each, const void *mine, void *all);
     void (*wait)(struct comm *comm, int slot);
     bool (*done)(struct comm *comm, int slot);

@@ -17,8 +17,8 @@ static struct {
     void *handle;
     ncclResult_t (*unique_id)(ncclUniqueId *);
     ncclResult_t (*init)(ncclComm_t *, int, ncclUniqueId, int);
+    ncclResult_t (*init_config)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
     ncclResult_t (*destroy)(ncclComm_t);
-    ncclResult_t (*abort)(ncclComm_t);
     ncclResult_t (*async_error)(ncclComm_t, ncclResult_t *);
     ncclResult_t (*group_start)(void);
     ncclResult_t (*group_end)(void);
@@ -38,8 +38,8 @@ int comm_nccl_load(struct err *err)
     } symbols[] = {
         {"ncclGetUniqueId", &nccl.unique_id},
         {"ncclCommInitRank", &nccl.init},
+        {"ncclCommInitRankConfig", &nccl.init_config},
         {"ncclCommDestroy", &nccl.destroy},
-        {"ncclCommAbort", &nccl.abort},
         {"ncclCommGetAsyncError", &nccl.async_error},
         {"ncclGroupStart", &nccl.group_start},
         {"ncclGroupEnd", &nccl.group_end},
@@ -70,10 +70,16 @@ int comm_nccl_load(struct err *err)
 struct link {
     int peer; /* rank in the group */
     bool out;
+    int number; /* the same at both ends */
     ncclComm_t comm;
     void *queue;
 };
-enum { LINKS = 4 }; /* to and from both neighbours */
+enum {
+    LINKS = 4, /* to and from both neighbours */
+    /* Blocks of a message's kernel, each of which holds a multiprocessor while it waits for the other end: NCCL's own
+     * choice, up to 32, could fill the GPU with kernels that wait, and leave no room for those waited for. */
+    LINK_BLOCKS = 8
+};
 
 /* One that goes on beside the device's queue; its end is waited for by event. */
 struct under_way {
@@ -101,28 +107,17 @@ struct group {
 };
 static struct group *groups;
 
-/* Kernels of the others' would run for ever. */
-static void abandon(const struct comm *comm, const char *sentence)
-{
-    for (struct group *g = groups; g; g = g->next) {
-        if (g->nccl)
-            nccl.abort(g->nccl);
-        for (int i = 0; i < g->n_links; i++)
-            nccl.abort(g->link[i].comm);
-    }
-    world_fail(comm->world, sentence);
-}
-
 static void check(const struct comm *comm, ncclResult_t result, const char *call, int line)
 {
     char sentence[512];
     if (result == ncclSuccess || result == ncclInProgress)
         return;
     snprintf(sentence, sizeof sentence, "%s at comm_nccl.c:%d: %s", call, line, nccl.error_text(result));
-    abandon(comm, sentence);
+    world_fail(comm->world, sentence);
 }
 #define NCCL_CHECK(comm, call) check((comm), (call), #call, __LINE__)
 
+/* The job is ended without ncclCommAbort: that waits for the other ranks, which may not come. */
 static void poll_one(const struct comm *comm, ncclComm_t one)
 {
     ncclResult_t state = ncclSuccess;
@@ -130,7 +125,7 @@ static void poll_one(const struct comm *comm, ncclComm_t one)
     if (!one || (nccl.async_error(one, &state) == ncclSuccess && (state == ncclSuccess || state == ncclInProgress)))
         return;
     snprintf(sentence, sizeof sentence, "NCCL lost another rank: %s", nccl.error_text(state));
-    abandon(comm, sentence);
+    world_fail(comm->world, sentence);
 }
 
 static void poll_all(void *context)
@@ -321,6 +316,15 @@ static int nccl_reduce_scatter_start(struct comm *comm, int64_t n_each, const fl
     return note(comm, g->queue);
 }
 
+static int nccl_all_gather_start(struct comm *comm, enum element type, int64_t n_each, const void *mine, void *all)
+{
+    struct timing *t = begin(comm);
+    struct group *g = group_of(comm);
+    NCCL_CHECK(comm, nccl.all_gather(mine, all, (size_t)n_each, nccl_type(type), g->nccl, g->queue));
+    comm->device->event_record(comm->device, t->end, g->queue);
+    return note(comm, g->queue);
+}
+
 /* --- messages ------------------------------------------------------------------------ */
 
 static struct link *link_to(struct comm *comm, int peer, bool out)
@@ -329,7 +333,7 @@ static struct link *link_to(struct comm *comm, int peer, bool out)
     for (int i = 0; i < g->n_links; i++)
         if (g->link[i].peer == peer && g->link[i].out == out)
             return &g->link[i];
-    abandon(comm, "a message between ranks that are no neighbours");
+    world_fail(comm->world, "a message between ranks that are no neighbours");
     return NULL;
 }
 
@@ -369,6 +373,18 @@ static bool nccl_done(struct comm *comm, int slot)
 
 /* --- life ----------------------------------------------------------------------------- */
 
+/* In the order of their numbers: to destroy one may wait for its other end, which must not wait for another here. */
+static void free_links(struct group *g)
+{
+    struct device *device = g->comm->device;
+    for (int number = 0; number < 2 * g->comm->size; number++)
+        for (int i = 0; i < g->n_links; i++)
+            if (g->link[i].number == number) {
+                nccl.destroy(g->link[i].comm);
+                device->queue_free(device, g->link[i].queue);
+            }
+}
+
 static void nccl_release(struct comm *comm)
 {
     struct group *g = group_of(comm), **at = &groups;
@@ -377,10 +393,7 @@ static void nccl_release(struct comm *comm)
     while (*at != g)
         at = &(*at)->next;
     *at = g->next;
-    for (int i = 0; i < g->n_links; i++) {
-        nccl.destroy(g->link[i].comm);
-        device->queue_free(device, g->link[i].queue);
-    }
+    free_links(g);
     if (g->nccl)
         nccl.destroy(g->nccl);
     for (int i = 0; i < g->n_under_way; i++)
@@ -406,17 +419,20 @@ static const struct comm_transport comm_nccl = {
     .receive = nccl_receive,
     .all_reduce_start = nccl_all_reduce_start,
     .reduce_scatter_start = nccl_reduce_scatter_start,
+    .all_gather_start = nccl_all_gather_start,
     .wait = nccl_wait,
     .done = nccl_done,
     .take_seconds = nccl_take_seconds,
     .release = nccl_release,
 };
 
-static void add_link(struct group *g, int peer, bool out)
+/* second: the sender's other one. */
+static void add_link(struct group *g, int peer, bool out, int second)
 {
     struct link *link = &g->link[g->n_links++];
     link->peer = peer;
     link->out = out;
+    link->number = 2 * (out ? g->comm->rank : peer) + second;
     link->queue = g->comm->device->queue_new(g->comm->device);
 }
 
@@ -427,22 +443,23 @@ static void make_links(struct group *g)
     struct comm *comm = g->comm;
     int size = comm->size, next = (comm->rank + 1) % size, before = (comm->rank + size - 1) % size;
     ncclUniqueId mine[2], *all = calloc((size_t)size, sizeof mine);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     if (!all)
         abort();
+    config.maxCTAs = LINK_BLOCKS;
     for (int i = 0; i < 2; i++)
         NCCL_CHECK(comm, nccl.unique_id(&mine[i]));
     comm_mpi_all_gather(comm, sizeof mine, mine, all);
-    add_link(g, next, true);
-    add_link(g, before, false);
+    add_link(g, next, true, 0);
+    add_link(g, before, false, 0);
     if (size > 2) {
-        add_link(g, before, true);
-        add_link(g, next, false);
+        add_link(g, before, true, 1);
+        add_link(g, next, false, 1);
     }
     NCCL_CHECK(comm, nccl.group_start());
     for (int i = 0; i < g->n_links; i++) {
         struct link *link = &g->link[i];
-        int sender = link->out ? comm->rank : link->peer, second = i >= 2;
-        NCCL_CHECK(comm, nccl.init(&link->comm, 2, all[2 * sender + second], link->out ? 0 : 1));
+        NCCL_CHECK(comm, nccl.init_config(&link->comm, 2, all[link->number], link->out ? 0 : 1, &config));
     }
     NCCL_CHECK(comm, nccl.group_end());
     free(all);

@@ -288,6 +288,12 @@ static ncclResult_t init(ncclComm_t *ret, int size, ncclUniqueId id, int rank)
     return ncclSuccess;
 }
 
+static ncclResult_t init_config(ncclComm_t *ret, int size, ncclUniqueId id, int rank, ncclConfig_t *config)
+{
+    (void)config;
+    return init(ret, size, id, rank);
+}
+
 static ncclResult_t destroy(ncclComm_t comm)
 {
     free(comm->world);
@@ -343,8 +349,8 @@ void *nccl_emulated_symbol(void *restrict handle, const char *restrict name)
     } symbols[] = {
         {"ncclGetUniqueId", (void (*)(void))unique_id},
         {"ncclCommInitRank", (void (*)(void))init},
+        {"ncclCommInitRankConfig", (void (*)(void))init_config},
         {"ncclCommDestroy", (void (*)(void))destroy},
-        {"ncclCommAbort", (void (*)(void))destroy},
         {"ncclCommGetAsyncError", (void (*)(void))async_error},
         {"ncclGroupStart", (void (*)(void))group_start},
         {"ncclGroupEnd", (void (*)(void))group_end},
