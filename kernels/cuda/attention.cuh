@@ -165,7 +165,7 @@ static __device__ __forceinline__ int tiles_below(const int *position, int n, in
     }
     for (int offset = WARP / 2; offset > 0; offset /= 2)
         count += __shfl_xor_sync(ALL_LANES, count, offset);
-    return count;
+    return __shfl_sync(ALL_LANES, count, 0); /* the compiler then knows that all lanes have the same */
 }
 
 /* Tiles of `size` keys for the queries [first, end). */

@@ -18,10 +18,9 @@ template <int D> struct shared_tiles {
 };
 
 #if HAVE_WARPGROUPS
-/* c = this warpgroup's 64 rows of tile a times all rows of the passing tile b. */
+/* c = 64 rows of a tile of rows, from a on, times all rows of the passing tile b. */
 template <int D> static __device__ __forceinline__ void start_rows(uint32_t a, uint32_t b, float (&c)[1][N / 8][4])
 {
-    a += threadIdx.x / WARPGROUP * 64 * 128;
 #pragma unroll
     for (int i = 0; i < D / 16; i++)
         warpgroup_product<N>(c, warpgroup_rows(a + i / 4 * (ROWS * 128) + i % 4 * 32),
@@ -54,7 +53,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS) attention_backward_queries_warp
     using tiles = shared_tiles<D>;
     const struct attention &a = b.call.a;
     DYNAMIC_SHARED(char, memory);
-    uint32_t start = shared_address(memory);
+    uint32_t start = shared_address(memory), own = start + warpgroup_index() * 64 * 128;
     int head = blockIdx.x, batch = blockIdx.z, first = (int)(gridDim.y - 1 - blockIdx.y) * ROWS;
     int head_kv = head * a.kv_heads / a.heads, row = first + (int)threadIdx.x / WARP * 16 + lane_index() / 4;
     tile_range range = key_tiles(a, first, first + ROWS < a.queries ? first + ROWS : a.queries, N);
@@ -85,8 +84,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS) attention_backward_queries_warp
                                            v, (t + 1) * N, a.keys, a.head_dim);
         cp_async_commit();
         warpgroup_begin();
-        start_rows<D>(start, tile_k, s);
-        start_rows<D>(start + tiles::rows, tile_k + tiles::passing, dp);
+        start_rows<D>(own, tile_k, s);
+        start_rows<D>(own + tiles::rows, tile_k + tiles::passing, dp);
         warpgroup_wait<1>();
         warpgroup_hold(s);
         if (t < range.full_begin || t >= range.full_end)
@@ -96,6 +95,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS) attention_backward_queries_warp
         warpgroup_hold(dp);
         query_gradient<N>(s, delta, dp);
         pack_rows<1, N>(dp, ds);
+        warpgroup_hold(ds);
         warpgroup_begin();
         start_columns<D>(ds, tile_k, sum);
     }
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS) attention_backward_keys_warpgro
     using tiles = shared_tiles<D>;
     const struct attention &a = b.call.a;
     DYNAMIC_SHARED(char, memory);
-    uint32_t start = shared_address(memory);
+    uint32_t start = shared_address(memory), own = start + warpgroup_index() * 64 * 128;
     query_numbers<N> *numbers = reinterpret_cast<query_numbers<N> *>(memory + tiles::numbers);
     int head_kv = blockIdx.x, batch = blockIdx.z, first = (int)blockIdx.y * ROWS;
     int row = first + (int)threadIdx.x / WARP * 16 + lane_index() / 4, end_head = first_head(a, head_kv + 1);
@@ -151,19 +151,21 @@ __global__ void __launch_bounds__(BLOCK_THREADS) attention_backward_keys_warpgro
         }
         cp_async_commit();
         warpgroup_begin();
-        start_rows<D>(start, tile_q, p);
-        start_rows<D>(start + tiles::rows, tile_dout, ds);
+        start_rows<D>(own, tile_q, p);
+        start_rows<D>(own + tiles::rows, tile_dout, ds);
         warpgroup_wait<1>();
         warpgroup_hold(p);
         key_softmax<N>(numbers[stage], now.t >= range.full_begin && now.t < range.full_end, sight(a), key,
                        b.call.scale_log2, p);
         pack_rows<1, N>(p, packed_p);
+        warpgroup_hold(packed_p);
         warpgroup_begin();
         start_columns<D>(packed_p, tile_dout, dv);
         warpgroup_wait<1>();
         warpgroup_hold(ds);
         key_gradient<N>(numbers[stage], p, ds);
         pack_rows<1, N>(ds, packed_ds);
+        warpgroup_hold(packed_ds);
         warpgroup_begin();
         start_columns<D>(packed_ds, tile_q, dk);
         number_store(numbers[next_stage(stage)], number);

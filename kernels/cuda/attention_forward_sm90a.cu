@@ -11,15 +11,16 @@
 
 static constexpr int ROWS = 128, KEYS = 128, BLOCK_THREADS = 2 * WARPGROUP;
 
-#if HAVE_WARPGROUPS
+/* Queries, two tiles of keys, three of values, then a word of each thread. */
 template <int D> struct shared_tiles {
     static constexpr uint32_t key = tile<D, KEYS>::bytes, q = 0, k = tile<D, ROWS>::bytes, v = k + 2 * key;
+    static constexpr uint32_t words = v + 3 * key, bytes = words + BLOCK_THREADS * 4;
 };
 
-/* s = scores of this warpgroup's queries and the keys in tile k. */
+#if HAVE_WARPGROUPS
+/* s = scores of the 64 queries from q on and the keys in tile k. */
 template <int D> static __device__ __forceinline__ void start_scores(uint32_t q, uint32_t k, float (&s)[1][KEYS / 8][4])
 {
-    q += threadIdx.x / WARPGROUP * 64 * 128;
 #pragma unroll
     for (int i = 0; i < D / 16; i++)
         warpgroup_product<KEYS>(s, warpgroup_rows(q + i / 4 * (ROWS * 128) + i % 4 * 32),
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS) attention_forward_warpgroup_til
     using tiles = shared_tiles<D>;
     const struct attention &a = call.a;
     DYNAMIC_SHARED(char, memory);
-    uint32_t start = shared_address(memory);
+    uint32_t start = shared_address(memory), own_q = start + tiles::q + warpgroup_index() * 64 * 128;
     int head = blockIdx.x, batch = blockIdx.z, first = (int)(gridDim.y - 1 - blockIdx.y) * ROWS;
     int head_kv = head * a.kv_heads / a.heads, row = first + (int)threadIdx.x / WARP * 16 + lane_index() / 4;
     tile_range range = key_tiles(a, first, first + ROWS < a.queries ? first + ROWS : a.queries, KEYS);
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS) attention_forward_warpgroup_til
         tiles_arrive();
         load_tile<D>(call, memory, k, v, range.begin + 1, range.end);
         warpgroup_begin();
-        start_scores<D>(start + tiles::q, start + tiles::k + (uint32_t)range.begin % 2 * tiles::key, s);
+        start_scores<D>(own_q, start + tiles::k + (uint32_t)range.begin % 2 * tiles::key, s);
         warpgroup_wait<0>();
         tile_softmax<D>(call, row, range.begin, range, s, run, kept);
         pack_rows<1, KEYS>(s, p);
@@ -101,17 +102,20 @@ __global__ void __launch_bounds__(BLOCK_THREADS) attention_forward_warpgroup_til
             tiles_arrive();
             load_tile<D>(call, memory, k, v, t + 1, range.end);
             warpgroup_hold(run.o);
+            warpgroup_hold(p);
             warpgroup_begin();
-            start_scores<D>(start + tiles::q, start + tiles::k + (uint32_t)t % 2 * tiles::key, s);
+            start_scores<D>(own_q, start + tiles::k + (uint32_t)t % 2 * tiles::key, s);
             start_output<D>(p, start + tiles::v + (uint32_t)(t - 1) % 3 * tiles::key, run.o);
             warpgroup_wait<1>();
             tile_softmax<D>(call, row, t, range, s, run, kept);
+            warpgroup_wait_after(run.sum[0][0] + run.sum[0][1], start + tiles::words + threadIdx.x * 4);
             warpgroup_wait<0>();
             warpgroup_hold(run.o);
             running_scale(run, kept);
             pack_rows<1, KEYS>(s, p);
         }
         warpgroup_hold(run.o);
+        warpgroup_hold(p);
         warpgroup_begin();
         start_output<D>(p, start + tiles::v + (uint32_t)(range.end - 1) % 3 * tiles::key, run.o);
         warpgroup_wait<0>();
@@ -126,7 +130,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS) attention_forward_warpgroup_til
 
 template <int D> static void forward_warpgroups(cudaStream_t stream, const struct attention *a)
 {
-    constexpr int bytes = tile<D, ROWS>::bytes + 5 * tile<D, KEYS>::bytes;
+    constexpr int bytes = shared_tiles<D>::bytes;
     auto kernel = attention_forward_warpgroup_tiles<D>;
     shared_memory_limit(kernel, bytes);
     LAUNCH(kernel, dim3(a->heads, divide_up(a->queries, ROWS), a->batch), dim3(BLOCK_THREADS), bytes, stream,

@@ -8,8 +8,10 @@
  *
  * A product runs on its own: its registers and its shared memory are in use until warpgroup_wait<n> has seen its group
  * done, all but the last n. warpgroup_begin comes before products that use registers written since; warpgroup_hold
- * keeps the compiler from moving uses of sums over a wait. Shared memory written by other means (cp.async too) needs
- * shared_for_warpgroups in the writing threads before the barrier. */
+ * keeps the compiler from moving uses of sums over a wait, and the making of sums or of a's registers over
+ * warpgroup_begin. warpgroup_wait_after(x, word): the next wait stays behind the making of x (ptxas moves waits up over
+ * arithmetic, not over a store; word: the address of 4 bytes of shared memory of this thread's own). Shared memory
+ * written by other means (cp.async too) needs shared_for_warpgroups in the writing threads before the barrier. */
 #ifndef KERNELS_CUDA_WARPGROUP_CUH
 #define KERNELS_CUDA_WARPGROUP_CUH
 
@@ -22,6 +24,13 @@
 #endif
 
 static constexpr int WARPGROUP = 4 * WARP;
+
+/* Of this thread. By a shuffle the compiler knows that it is one number for all lanes: the operands that are made from
+ * it then live in uniform registers, where the products read them. */
+static __device__ __forceinline__ uint32_t warpgroup_index()
+{
+    return __shfl_sync(ALL_LANES, threadIdx.x / WARPGROUP, 0);
+}
 
 /* Bytes, in units of 16, of an address, of the step over panels and of the step over 8 rows; 1 = 128-byte swizzle. */
 static __device__ __forceinline__ uint64_t warpgroup_operand(uint32_t address, uint32_t over_panels)
@@ -117,6 +126,16 @@ template <int N> static __device__ __forceinline__ void warpgroup_hold(float (&d
 #pragma unroll
     for (int n = 0; n < N; n++)
         asm volatile("" : "+f"(d[0][n][0]), "+f"(d[0][n][1]), "+f"(d[0][n][2]), "+f"(d[0][n][3])::"memory");
+}
+template <int K> static __device__ __forceinline__ void warpgroup_hold(uint32_t (&a)[1][K][4])
+{
+#pragma unroll
+    for (int k = 0; k < K; k++)
+        asm volatile("" : "+r"(a[0][k][0]), "+r"(a[0][k][1]), "+r"(a[0][k][2]), "+r"(a[0][k][3])::"memory");
+}
+static __device__ __forceinline__ void warpgroup_wait_after(float x, uint32_t word)
+{
+    asm volatile("st.volatile.shared.f32 [%0], %1;" ::"r"(word), "f"(x) : "memory");
 }
 static __device__ __forceinline__ void shared_for_warpgroups()
 {

@@ -53,6 +53,11 @@ template <int groups_left> void warpgroup_wait()
     emulator::meet(0xffffffffu, emulator::warpgroup_wait_all, &left);
 }
 template <int N> void warpgroup_hold(float (&)[1][N][4]) {}
+template <int K> void warpgroup_hold(uint32_t (&)[1][K][4]) {}
+static inline void warpgroup_wait_after(float x, uint32_t word)
+{
+    memcpy((char *)emulator::dynamic_shared() + word - emulator::DYNAMIC_SHARED_START, &x, sizeof x);
+}
 static inline void shared_for_warpgroups() {}
 
 #endif
