@@ -42,7 +42,7 @@ struct allocation {
     bool device;
 };
 
-static struct {
+static struct runtime_state {
     CUstream_st zero;
     std::vector<CUstream_st *> streams; /* all but `zero`; destroyed ones stay until they are empty */
     std::vector<CUstream_st *> empty;   /* destroyed: an event may still name them */
@@ -51,6 +51,14 @@ static struct {
     cudaError_t last = cudaSuccess;
     int device = 0;
     uint64_t random = 0;
+
+    ~runtime_state()
+    {
+        for (CUstream_st *stream : streams)
+            delete stream;
+        for (CUstream_st *stream : empty)
+            delete stream;
+    }
 } state;
 
 static cudaError_t set_error(cudaError_t error)
