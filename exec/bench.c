@@ -76,21 +76,27 @@ double bench_call_s(const struct bench *bench, const struct bench_call *call)
     return bench_slowest(bench, bench_trimmed_mean(samples, n, 0.25, 0.75));
 }
 
+/* The numbers come again after as many: a host writes no 100 M of them in the time of a measurement. */
+enum { PATTERN = 1 << 20 };
+
 static void *filled(struct device *device, enum element type, int64_t n)
 {
     void *x = type == ELEMENT_F32 ? device_floats(device, n) : device_elements(device, n);
-    size_t bytes = (size_t)n * element_bytes(type);
-    float *host = malloc((size_t)n * sizeof *host);
-    void *elements = malloc(bytes);
+    int64_t first = n < PATTERN ? n : PATTERN;
+    size_t bytes = (size_t)first * element_bytes(type);
+    float *host = malloc((size_t)first * sizeof *host + 1);
+    void *elements = malloc(bytes + 1);
     if (!host || !elements)
         abort();
     uint32_t state = 12345;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < first; i++) {
         state = state * 1664525u + 1013904223u;
         host[i] = (float)(state >> 8) * 0x1p-24f - 0.5f;
     }
-    kernels_ref.convert(NULL, n, ELEMENT_F32, host, type, elements);
+    kernels_ref.convert(NULL, first, ELEMENT_F32, host, type, elements);
     device->upload(device, x, elements, bytes);
+    for (int64_t at = first; at < n; at *= 2)
+        device->copy(device, element_at(type, x, at), x, (size_t)(at < n - at ? at : n - at) * element_bytes(type));
     free(host);
     free(elements);
     return x;

@@ -6,12 +6,15 @@
 
 #include "kernels/cuda/cuda_common.cuh"
 
-enum { QUEUES_MOST = 64 };
+enum { QUEUES_MOST = 64, PIECES_MOST = 32 };
 static const size_t smallest_bytes = 1 << 20; /* so that it seldom grows */
 
+/* The last piece is in use. Those before stay: what was queued may use them, and to free them would wait for all queues,
+ * also for a message that comes only after what follows here. */
 static struct {
-    void *queue, *memory;
-    size_t bytes;
+    void *queue, *piece[PIECES_MOST];
+    int pieces;
+    size_t bytes, all_bytes; /* of the last piece, of all */
 } workspaces[QUEUES_MOST];
 static int workspace_count;
 
@@ -46,24 +49,26 @@ static int workspace_of(void *queue)
 
 void *cuda_workspace(void *queue, size_t bytes)
 {
-    int i = workspace_of(queue);
-    if (workspaces[i].bytes >= bytes)
-        return workspaces[i].memory;
+    auto &w = workspaces[workspace_of(queue)];
+    if (w.bytes >= bytes && w.pieces > 0)
+        return w.piece[w.pieces - 1];
+    bytes = bytes > 2 * w.bytes ? bytes : 2 * w.bytes; /* all together twice the largest at most */
     bytes = bytes > smallest_bytes ? divide_up(bytes, smallest_bytes) * smallest_bytes : smallest_bytes;
-    cudaStreamSynchronize(stream_of(queue));
-    cudaFree(workspaces[i].memory);
-    cudaError_t error = cudaMalloc(&workspaces[i].memory, bytes);
+    if (w.pieces == PIECES_MOST)
+        cuda_kernels_fail("a workspace of the kernels", "it grew too often");
+    cudaError_t error = cudaMalloc(&w.piece[w.pieces], bytes);
     if (error != cudaSuccess)
         cuda_kernels_fail("a workspace of the kernels", cudaGetErrorString(error));
-    workspaces[i].bytes = bytes;
-    return workspaces[i].memory;
+    w.bytes = bytes;
+    w.all_bytes += bytes;
+    return w.piece[w.pieces++];
 }
 
 size_t cuda_workspace_bytes(void)
 {
     size_t bytes = 0;
     for (int i = 0; i < workspace_count; i++)
-        bytes += workspaces[i].bytes;
+        bytes += workspaces[i].all_bytes;
     return bytes;
 }
 
@@ -72,7 +77,8 @@ void cuda_workspace_release(void *queue)
     for (int i = 0; i < workspace_count; i++)
         if (workspaces[i].queue == queue) {
             cudaStreamSynchronize(stream_of(queue));
-            cudaFree(workspaces[i].memory);
+            for (int piece = 0; piece < workspaces[i].pieces; piece++)
+                cudaFree(workspaces[i].piece[piece]);
             workspaces[i] = workspaces[--workspace_count];
             workspaces[workspace_count] = {};
             return;
