@@ -10,9 +10,12 @@
 
 #include <math.h>
 
-static enum rate usable_rate(const struct accelerator *accelerator, enum rate rate)
+enum rate kernel_rate(const struct accelerator *accelerator, enum rate rate)
 {
-    return accelerator->peak_flop_per_s[rate] > 0 ? rate : RATE_16BIT;
+    const double *peak = accelerator->peak_flop_per_s;
+    if (peak[rate] > 0)
+        return rate;
+    return rate == RATE_TF32 && peak[RATE_FP32] > 0 && peak[RATE_FP32] < peak[RATE_16BIT] ? RATE_FP32 : RATE_16BIT;
 }
 
 static double sustained(const struct accelerator *accelerator, enum rate rate)
@@ -33,7 +36,7 @@ double kernel_gemm_s(const struct accelerator *accelerator, enum rate rate, doub
 {
     if (m <= 0 || n <= 0 || k <= 0)
         return 0;
-    rate = usable_rate(accelerator, rate);
+    rate = kernel_rate(accelerator, rate);
     double point = accelerator->points ? profile_point_s(accelerator->points, accelerator->name, "gemm", rate, (int64_t)m, (int64_t)n, (int64_t)k) : 0;
     if (point > 0)
         return point;
@@ -45,7 +48,7 @@ double kernel_gemm_s(const struct accelerator *accelerator, enum rate rate, doub
 
 double kernel_wgrad_s(const struct accelerator *accelerator, enum rate rate, double m, double n, double k, double factor)
 {
-    enum rate usable = usable_rate(accelerator, rate);
+    enum rate usable = kernel_rate(accelerator, rate);
     double point = accelerator->points ? profile_point_s(accelerator->points, accelerator->name, "wgrad", usable, (int64_t)m, (int64_t)n, (int64_t)k) : 0;
     return point > 0 ? point : kernel_gemm_s(accelerator, rate, m, n, k) * factor;
 }
@@ -89,7 +92,7 @@ double kernel_pointwise_s(const struct accelerator *accelerator, double bytes)
  * grouped kernels, throttled over all of them together, one start for four (TransformerEngine's streams). */
 static double grouped_s(const struct accelerator *a, enum rate rate, double experts, double m, double n, double k)
 {
-    rate = usable_rate(a, rate);
+    rate = kernel_rate(a, rate);
     const struct expert_form *own = a->expert[rate].eff > 0 ? &a->expert[rate] : &a->expert[RATE_16BIT];
     const struct gemm_form *dense = a->gemm[rate].eff > 0 ? &a->gemm[rate] : &a->gemm[RATE_16BIT];
     struct gemm_form all = {.eff = own->eff, .pad_n = dense->pad_n, .pad_k = dense->pad_k, .throttle = dense->throttle, .throttle_s = dense->throttle_s};

@@ -10,8 +10,11 @@
 
 #include "cost/profile.h"
 
+/* The rate that stands in for one the accelerator lacks: fp32's own for tf32 where it is the slower one, else 16 bit. */
+enum rate kernel_rate(const struct accelerator *accelerator, enum rate rate);
+
 /* GEMM of m x n x k; 0 when a size is 0. A rate without a fitted form uses the
- * 16-bit form scaled to its peak; a rate the accelerator lacks runs at 16 bit. */
+ * 16-bit form scaled to its peak. */
 double kernel_gemm_s(const struct accelerator *accelerator, enum rate rate, double m, double n, double k);
 
 /* Gradient of an m x n weight over k tokens: where that very shape was not measured, factor times the product. */

@@ -46,6 +46,7 @@ void builder_init(struct builder *ret, const struct ops_context *context, struct
     ret->input_bytes = precision_is_fp8(plan->precision) && plan->lora_rank == 0 ? 1 : ret->bytes; /* adapters need it in 16 bit */
     ret->repeats_cheap = plan->attention <= ATTENTION_FLASH1 && !context->stack->sharded_per_layer;
     ret->rate = precision_rate(plan->precision);
+    ret->plain_rate = plan->precision == PRECISION_FP32 ? ret->rate : RATE_16BIT;
     ret->async_tp = !context->stack->sharded_per_layer;
     ret->graphed = plan->cuda_graph == CUDA_GRAPH_PARTIAL || plan->cuda_graph == CUDA_GRAPH_FULL;
 }
@@ -421,7 +422,7 @@ void ops_price_head(const struct ops_context *context, struct layer_price *ret)
     double hidden = (double)model->hidden, vocab = ops_vocab_per_rank(model, context->plan);
     if (model->final_norm)
         ops_norm(&b, "final norm", hidden);
-    struct linear_times t = builder_linear(&b, "head", RATE_16BIT, b.tokens, vocab, hidden);
+    struct linear_times t = builder_linear(&b, "head", b.plain_rate, b.tokens, vocab, hidden);
     builder_tp_enter(&b, hidden, t);
     cross_entropy(&b, vocab);
     builder_finish(&b);

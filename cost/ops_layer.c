@@ -405,7 +405,7 @@ void ops_moe(struct builder *b, int kind)
     builder_adapts(b, LORA_MODULES);
     bool graphed = b->graphed;
     b->graphed = plan->cuda_graph != CUDA_GRAPH_NONE;
-    builder_linear(b, "router", RATE_16BIT, tokens, (double)m->experts, hidden);
+    builder_linear(b, "router", b->plain_rate, tokens, (double)m->experts, hidden);
     if (m->moe_latent > 0) {
         builder_linear(b, "latent in", b->rate, tokens, width, hidden);
         builder_linear(b, "latent out", b->rate, tokens, hidden, width);

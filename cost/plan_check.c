@@ -260,6 +260,15 @@ static void say_rank_order(const struct plan_check *c)
                 c->plan->etp, c->plan->ep, c->plan->tp, c->plan->cp, c->plan->dp);
 }
 
+static void say_adapters(const struct plan_check *c)
+{
+    char named[96], there[96];
+    uint32_t idle = plan_idle_adapters(c->model), all = (1U << LORA_MODULES) - 1;
+    err_add(c->err, "lora_modules %s name no linear that model '%s' has outside its routed experts: nothing would be trained; allowed: %s",
+            plan_join_bits(lora_module_names, c->plan->lora_modules ? c->plan->lora_modules : all, named, sizeof named), c->model->name,
+            idle == all ? "none, lora_rank must be 0" : plan_join_bits(lora_module_names, all & ~idle, there, sizeof there));
+}
+
 static void (*const sayings[RULES])(const struct plan_check *) = {
     [RULE_WORLD] = say_world,
     [RULE_HEADS_TP] = say_heads,
@@ -288,6 +297,7 @@ static void (*const sayings[RULES])(const struct plan_check *) = {
     [RULE_RECOMPUTE_LAYERS] = plan_say_recompute,
     [RULE_SCHEDULE] = plan_say_schedule,
     [RULE_RANK_ORDER] = say_rank_order,
+    [RULE_ADAPTERS] = say_adapters,
 };
 
 /* --- what is allowed but worth knowing ------------------------------------- */
@@ -342,5 +352,6 @@ int plan_check(const struct plan *plan, const struct model *model, const struct 
             sayings[rule](&c);
     warn_tp_nodes(&w);
     warn_model(&w);
+    plan_warn_idle(&w);
     return broken ? -1 : 0;
 }

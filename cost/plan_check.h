@@ -46,4 +46,9 @@ void plan_say_batch(const struct plan_check *c);
 void plan_say_dp_batch(const struct plan_check *c);
 void plan_say_schedule(const struct plan_check *c);
 
+/* Fields without effect on this model, as warnings into c->err: plan_check_idle.c. */
+void plan_warn_idle(const struct plan_check *c);
+/* The names whose bits are set: "a, b". */
+const char *plan_join_bits(const char *const *names, uint32_t bits, char *buffer, size_t size);
+
 #endif

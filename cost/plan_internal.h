@@ -28,10 +28,10 @@ bool plan_stack_pads_vocab(const struct plan *plan); /* Megatron-LM and its chil
 bool plan_sizes_are_positive(const struct plan *plan); /* else nothing can be divided by them */
 int64_t plan_chunks(const struct plan *plan);                                      /* pp*vp */
 int64_t plan_largest_chunk(const struct plan *plan, const struct model *model);    /* layers */
+uint32_t plan_idle_adapters(const struct model *model); /* bits of enum lora_module that no linear of the model answers to */
 int64_t plan_sequence_unit(const struct plan *plan);                               /* seq_len must be a multiple of it */
 bool plan_vp_fits_schedule(const struct plan *plan);                               /* chunks per rank that the schedule is made for */
 bool plan_schedule_takes(const struct plan *plan, int64_t micro_batches);          /* ... per pipeline */
-bool plan_accelerator_has(const struct cluster *cluster, enum precision precision); /* every member */
 bool plan_order_is_permutation(const struct plan *plan);
 /* Whether the experts' dimensions split cleanly where the pipeline dimension
  * lies between two data dimensions; always so when pp is the last axis. */

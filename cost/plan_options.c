@@ -24,9 +24,12 @@ static int read_modules(struct json_at at, const char *field, const char *const 
     for (const struct json *item = json_first(list); item; item = json_next(item)) {
         bool is_text = json_type(item) == JSON_STRING;
         int bit = is_text ? names_find(names, json_text(item)) : -1;
+        const char *near = is_text && bit < 0 ? names_nearest(names, json_text(item)) : NULL;
+        if (near)
+            return err_add(err, "file '%s': field '%s' holds '%.64s'; did you mean '%s'? (allowed: %s)", at.file, field, json_text(item), near, known);
         if (bit < 0)
-            return err_add(err, "file '%s': field '%s' holds %s%.64s, which is none of %s", at.file, field, is_text ? "" : json_type_name(item),
-                           is_text ? json_text(item) : "", known);
+            return err_add(err, "file '%s': field '%s' holds %s%.64s%s, which is none of %s", at.file, field, is_text ? "'" : "",
+                           is_text ? json_text(item) : json_type_name(item), is_text ? "'" : "", known);
         *bits |= 1U << bit;
     }
     return 0;

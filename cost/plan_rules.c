@@ -7,8 +7,6 @@
  * one says where it is from. What only costs time or memory is no rule. */
 #include "cost/plan.h"
 
-#include <string.h>
-
 #include "cost/cluster.h"
 #include "cost/model.h"
 #include "cost/plan_internal.h"
@@ -41,6 +39,7 @@ const char *const plan_rule_names[] = {
     [RULE_RECOMPUTE_LAYERS] = "recompute_layers out of place",
     [RULE_SCHEDULE] = "schedule cannot be built for this pp",
     [RULE_RANK_ORDER] = "rank order does not place the groups",
+    [RULE_ADAPTERS] = "no linear of the model takes the adapters",
     [RULES] = NULL,
 };
 _Static_assert(RULES <= 32, "one bit per rule");
@@ -201,6 +200,13 @@ static uint32_t broken_pipeline(const struct plan *plan)
            bit_if(dualpipe || group || (unsigned)plan->schedule >= SCHEDULES, RULE_SCHEDULE);
 }
 
+/* Megatron-Bridge: LoRA matches modules by name and trains nothing where none matches; experts have no adapters. */
+static uint32_t broken_adapters(const struct plan *plan, const struct model *model)
+{
+    uint32_t named = plan->lora_modules ? plan->lora_modules : (1U << LORA_MODULES) - 1;
+    return bit_if(plan->lora_rank > 0 && (named & ~plan_idle_adapters(model)) == 0, RULE_ADAPTERS);
+}
+
 /* Megatron-LM parallel_state.py: expert_tensor*expert*pipeline divides the world
  * (V08, V09); num_experts % ep; expert parallelism is of experts. */
 static uint32_t broken_experts(const struct plan *plan, const struct model *model)
@@ -224,24 +230,12 @@ static uint32_t broken_by_stack(const struct plan *plan, const struct model *mod
            bit_if(model->vocab % plan->tp != 0 && !plan_stack_pads_vocab(plan), RULE_VOCAB_TP);
 }
 
-/* NVIDIA accelerators before Ampere: 16-bit tensor cores without bf16. */
-static bool lacks_bf16(const struct accelerator *accelerator)
-{
-    static const char *const without[] = {"v100", "p100", "t4", "titan-v", "rtx-20", "quadro-rtx"};
-    if (accelerator->peak_flop_per_s[RATE_TF32] > 0)
-        return false;
-    for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
-        if (strncmp(accelerator->name, without[i], strlen(without[i])) == 0)
-            return true;
-    return false;
-}
-
 /* MXFP8 is what came with 4-bit tensor cores (Blackwell, CDNA4). */
 static bool accelerator_has(const struct accelerator *accelerator, enum precision precision)
 {
     switch (precision) {
     case PRECISION_FP32: return true;
-    case PRECISION_BF16: return accelerator->peak_flop_per_s[RATE_16BIT] > 0 && !lacks_bf16(accelerator);
+    case PRECISION_BF16: return accelerator->peak_flop_per_s[RATE_16BIT] > 0 && !accelerator->lacks_bf16;
     case PRECISION_MXFP8:
         return accelerator->peak_flop_per_s[RATE_FP8] > 0 && accelerator->peak_flop_per_s[RATE_FP4] > 0;
     default: return accelerator->peak_flop_per_s[precision_rate(precision)] > 0;
@@ -268,7 +262,7 @@ uint32_t plan_broken_rules(const struct plan *plan, const struct model *model, c
         return bit_if(true, RULE_WORLD);
     bool order = plan_order_is_permutation(plan);
     uint32_t broken = broken_widths(plan, model) | broken_sequence(plan, model) | broken_layers(plan, model) |
-                      broken_pipeline(plan) | broken_experts(plan, model) | broken_by_stack(plan, model);
+                      broken_pipeline(plan) | broken_experts(plan, model) | broken_by_stack(plan, model) | broken_adapters(plan, model);
     bool experts = model->experts > 0 && (broken & bit_if(true, RULE_EP_WORLD)) == 0;
     broken |= bit_if(!order || (experts && !plan_experts_aligned(plan)), RULE_RANK_ORDER);
     if (cluster)

@@ -134,6 +134,7 @@ struct accelerator {
     char default_link[48];         /* e.g. "nvlink4" */
     double host_bytes_per_s;       /* copies between accelerator and host memory, one direction */
     double nic_bytes_per_s;        /* usual NIC rate per accelerator */
+    bool lacks_bf16;               /* its 16-bit units take fp16 alone */
     enum provenance provenance;    /* the weakest of what was used */
     /* The profile when it holds measured GEMMs of this very accelerator (kernel_point rows: they replace the form
      * for their shape), else NULL. Must outlive this struct. */

@@ -58,6 +58,7 @@ static const struct profile_field accelerator_fields[] = {
     WORD("default_link", A(default_link), true, "link between accelerators of a node when hw.json does not say"),
     NUMBER("host_bytes_per_s", BYTES_PER_S, A(host_bytes_per_s), 1e8, 1e15, 25e9, -1, "copies to and from host memory, each way"),
     NUMBER("nic_bytes_per_s", BYTES_PER_S, A(nic_bytes_per_s), 1e6, 1e15, 25e9, -1, "usual NIC per accelerator"),
+    SWITCH("lacks_bf16", A(lacks_bf16), 0, 0, "its 16-bit units take fp16 alone (NVIDIA before Ampere)"),
     LAST,
 };
 #undef A

@@ -15,6 +15,7 @@
 
 #include "cost/base/arena.h"
 #include "cost/base/err.h"
+#include "cost/kernel.h"
 #include "sim/pipeline.h"
 #include "sim/schedule.h"
 #include "sim/stages.h"
@@ -121,8 +122,7 @@ static void fill_rates(const struct question *q, struct prediction *p)
     double training = plan->lora_rank > 0 ? flops.training * 2 / 3 : flops.training; /* frozen weights have no gradient */
     p->model_flop_per_s_per_gpu = p->tokens_per_s_per_gpu * training;
     const struct accelerator *a = &q->cluster->accelerator;
-    double peak = a->peak_flop_per_s[precision_rate(plan->precision)];
-    p->mfu = p->model_flop_per_s_per_gpu / (peak > 0 ? peak : a->peak_flop_per_s[RATE_16BIT]);
+    p->mfu = p->model_flop_per_s_per_gpu / a->peak_flop_per_s[kernel_rate(a, precision_rate(plan->precision))];
     double price = q->cluster->price_per_accelerator_hour;
     p->cost_per_step = price > 0 ? price * world * p->step_time_s / 3600 : -1;
     p->provenance = a->provenance;

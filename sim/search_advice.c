@@ -86,6 +86,23 @@ static bool try_more_nodes(FILE *out, const struct question *question, const str
     return found;
 }
 
+/* Another number format, where the accelerator has none of the one asked for. */
+static bool try_precisions(FILE *out, const struct question *question, const struct search_options *options, struct prediction *p)
+{
+    bool any = false;
+    for (int i = PRECISION_FP32; i < PRECISIONS; i++) {
+        struct search_options o = *options;
+        o.base.precision = (enum precision)i;
+        if (!plan_accelerator_has(question->cluster, o.base.precision) || !fits_with(question, &o, p))
+            continue;
+        char what[64];
+        snprintf(what, sizeof what, "with --precision %s", precision_names[i]);
+        print_way(out, what, p);
+        any = true;
+    }
+    return any;
+}
+
 static void print_nearest(FILE *out, const struct prediction *n)
 {
     char plan[256], peak[32], limit[32], excess[32];
@@ -102,15 +119,19 @@ static void print_nearest(FILE *out, const struct prediction *n)
 void search_print_advice(FILE *out, const struct question *question, const struct search_options *options, const struct search_result *result)
 {
     struct prediction *p = malloc(sizeof *p);
+    bool has = plan_accelerator_has(question->cluster, options->base.precision);
     if (!p)
         return;
     if (result->has_nearest)
         print_nearest(out, &result->nearest);
+    else if (!has)
+        fprintf(out, "No plan: accelerator '%s' of cluster '%s' does not support precision '%s'.\n", question->cluster->accelerator.name,
+                question->cluster->name, precision_names[options->base.precision]);
     else
         fprintf(out, "No plan keeps the launch rules; --why names them.\n");
     fprintf(out, "What would fit:\n");
-    bool any = try_unfixing(out, question, options, p);
-    any |= try_more_nodes(out, question, options, p);
+    bool any = has ? try_unfixing(out, question, options, p) : try_precisions(out, question, options, p);
+    any |= has && try_more_nodes(out, question, options, p);
     if (!any)
         fprintf(out, "  nothing up to %d times as many accelerators\n", SCALE_MAX);
     free(p);

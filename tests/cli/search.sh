@@ -32,6 +32,12 @@ expect 0 "$plansim" explain --model "$model" --cluster "$cluster" --plan plan.js
 expect 1 "$plansim" search --model "$model" --cluster "$cluster" --max-memory 2GiB
 expect 1 "$plansim" predict --model "$model" --cluster "$cluster" --plan plan.json --max-memory 2GiB
 
+# A precision that the accelerator has not: named, with those that would do.
+printf '{"accelerator": {"base": "t4", "name": "mine"}, "nodes": 2, "accelerators_per_node": 8}' >mine.json
+expect 1 "$plansim" search --model "$source/hwprofiles/models/llama-3.1-8b.json" --cluster mine.json --gbs 64 --seq 1024
+stdout_has "No plan: accelerator 'mine' of cluster '16x mine' does not support precision 'bf16'"
+stdout_has 'with --precision fp16: TP'
+
 # Misuse and bad files.
 expect 2 "$plansim" search --cluster "$cluster"
 stdout_is_empty

@@ -98,6 +98,7 @@ static struct accelerator accelerator_of(const char *kind)
     static const int last_rate[] = {0, RATE_16BIT, RATE_FP8, RATE_FP4};
     struct accelerator accelerator = {0};
     snprintf(accelerator.name, sizeof accelerator.name, "%s", kind);
+    accelerator.lacks_bf16 = strcmp(kind, "v100") == 0;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         for (int rate = 0; rate < RATES && strcmp(kind, kinds[i]) == 0; rate++)
             if (rate <= last_rate[i] || (i == 0 && rate == RATE_16BIT))

@@ -118,6 +118,8 @@ static void test_inline(void)
     CHECK_INT(a->provenance, PROVENANCE_ASSUMED);
     CHECK_DOUBLE(c.group[0].intra.bytes_per_s, 200e9, 0);
     CHECK_INT(c.group[0].intra.n_curves[COLLECTIVE_ALL_REDUCE], 0); /* measured at another rate */
+    CHECK_INT(parse("{\"accelerator\": {\"base\": \"t4\", \"name\": \"mine\"}, \"nodes\": 1}", &c), 0);
+    CHECK(c.accelerator.lacks_bf16); /* whatever it is called */
     CHECK_INT(parse("{\"accelerator\": {\"base\": \"h100-sxm\"}, \"nodes\": 1}", &c), 0);
     CHECK_STR(c.group[0].accelerator.name, "h100-sxm*");
     CHECK(c.group[0].intra.n_curves[COLLECTIVE_ALL_REDUCE] > 0); /* the base's curves */
@@ -188,6 +190,7 @@ static void test_slowest(void)
             "{\"groups\": [{\"nodes\": 1, \"accelerator\": \"l40s\"}, {\"nodes\": 1, \"accelerator\": \"v100-sxm-32gb\"}]}",
             &c),
         0);
+    CHECK(c.group[1].accelerator.lacks_bf16 && !c.group[0].accelerator.lacks_bf16);
     double rate = c.accelerator.peak_flop_per_s[RATE_16BIT] * c.accelerator.gemm[RATE_16BIT].eff;
     CHECK_DOUBLE(rate, 125e12 * 0.8, 1e-9); /* V100's achieved rate, though L40S has the lower efficiency */
 }

@@ -158,6 +158,22 @@ static void test_routing(void)
     }
 }
 
+/* fp32 runs on tf32 tensor cores where there are some, else on the fp32 cores, which are several times slower. */
+static void test_fp32(void)
+{
+    static const struct {
+        const char *name;
+        double slower, faster;
+    } cases[] = {{"v100-sxm-32gb", 6, 9}, {"t4", 5, 9}, {"a100-sxm-80gb", 1.8, 2.3}, {"h100-sxm", 1.8, 2.3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct accelerator a;
+        struct err err = {0};
+        CHECK_INT(profile_accelerator(profile, cases[i].name, &a, &err), 0);
+        double ratio = kernel_gemm_s(&a, RATE_TF32, 8192, 8192, 8192) / kernel_gemm_s(&a, RATE_16BIT, 8192, 8192, 8192);
+        CHECK(ratio > cases[i].slower && ratio < cases[i].faster);
+    }
+}
+
 int main(void)
 {
     struct err err = {0};
@@ -175,6 +191,7 @@ int main(void)
     test_dispatch();
     test_grouped_measured();
     test_routing();
+    test_fp32();
     profile_close(profile);
     return test_report();
 }

@@ -91,7 +91,7 @@ static void test_json(void)
         {"{\"activation_offload_layers\": 4, \"offload_modules\": [\"core_attn\", \"moe_act\"]}", NULL},
         {"{\"activation_offload_layers\": 4, \"recompute\": \"full\"}", "activations are offloaded (field 'activation_offload_layers') and recomputed"},
         {"{\"activation_offload_layers\": -1}", "activation_offload_layers"},
-        {"{\"offload_modules\": [\"mlp\"]}", "holds mlp, which is none of attn_norm"},
+        {"{\"offload_modules\": [\"mlp\"]}", "holds 'mlp', which is none of attn_norm"},
         {"{\"offload_modules\": \"moe_act\"}", "must be a list of attn_norm"},
         {"{\"cpu_offloading_num_layers\": 4}", "activation_offload_layers"},
     };

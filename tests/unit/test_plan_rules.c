@@ -288,8 +288,7 @@ static void test_cluster_rules(void)
     };
     struct cluster cluster = cluster_of(16);
     CHECK_ALL(&dense, &cluster, table);
-    snprintf(cluster.group[0].accelerator.name, sizeof cluster.group[0].accelerator.name, "v100-sxm2-32");
-    cluster.group[0].accelerator.peak_flop_per_s[RATE_TF32] = 0;
+    cluster.group[0].accelerator.lacks_bf16 = true;
     check_one(&dense, &cluster, &(struct expectation){"{\"dp\":16}", R(PRECISION_ACCELERATOR), "it has fp32, fp16"});
 }
 
@@ -313,6 +312,47 @@ static void test_rank_order(void)
     err_clear(&err);
     CHECK_INT(plan_check(&plan, &dense, NULL, NULL, &err), -1);
     CHECK_CONTAINS(err.text, "once");
+}
+
+/* What a plan asks for and the model has not: a warning for each, none where it has; adapters that find nothing are refused. */
+static void test_idle_fields(void)
+{
+    static const struct {
+        const struct model *model;
+        const char *plan, *warning;
+    } cases[] = {
+        {&dense, "{\"recompute\":\"selective\",\"recompute_modules\":[\"moe\",\"core_attn\",\"mla_up_proj\"]}", "recompute_modules moe, mla_up_proj: model"},
+        {&dense, "{\"recompute_modules\":[\"core_attn\"]}", "recompute_modules go with recompute 'selective', not 'none'"},
+        {&dense, "{\"offload_modules\":[\"expert_fc1\",\"core_attn\",\"moe_act\"]}", "offload_modules expert_fc1, moe_act: model"},
+        {&dense, "{\"lora_modules\":[\"linear_qkv\"]}", "lora_rank is 0: all weights are trained"},
+        {&dense, "{\"fused_grouped_mlp\":true}", "fused_grouped_mlp: model"},
+        {&dense, "{\"fp8_attention\":true}", "fp8_attention goes with an 8-bit precision, not 'bf16'"},
+        {&dense, "{\"fp8_attention\":true,\"precision\":\"fp8\",\"attention\":\"eager\"}", "fp8_attention goes with fused attention, not 'eager'"},
+        {&dense, "{\"activation_offload_layers\":1000}", "activation_offload_layers 1000 exceeds the"},
+        {&dense, "{\"activation_offload_layers\":1,\"offload_modules\":[\"core_attn\"]}", ""},
+        {&dense, "{\"lora_rank\":8,\"lora_modules\":[\"linear_fc1\"]}", ""},
+        {&dense, "{\"fp8_attention\":true,\"precision\":\"fp8\"}", ""},
+        {&moe, "{\"fused_grouped_mlp\":true,\"offload_modules\":[\"expert_fc1\",\"moe_act\"]}", ""},
+        {&moe, "{\"recompute\":\"selective\",\"recompute_modules\":[\"moe\",\"moe_act\"]}", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan plan = plan_of(cases[i].plan);
+        err_clear(&warn);
+        plan_check(&plan, cases[i].model, NULL, &warn, NULL);
+        if (cases[i].warning[0])
+            CHECK_CONTAINS(warn.text, cases[i].warning);
+        else
+            CHECK(strstr(warn.text, "offload") == NULL && strstr(warn.text, "modules") == NULL && strstr(warn.text, "fp8") == NULL && strstr(warn.text, "fused") == NULL);
+    }
+    struct model experts_alone = moe;
+    experts_alone.n_kinds = 1;
+    experts_alone.kinds[0] = (struct layer_kind){.moe = true, .ffn = 64, .layers = moe.layers};
+    check_one(&experts_alone, NULL, &(struct expectation){"{\"lora_rank\":8,\"lora_modules\":[\"linear_fc1\",\"linear_fc2\"]}", R(ADAPTERS),
+                                                          "nothing would be trained; allowed: linear_qkv, linear_proj"});
+    check_one(&experts_alone, NULL, &(struct expectation){"{\"lora_rank\":8}", 0, ""});
+    experts_alone.kinds[0].mixer = MIXER_NONE;
+    experts_alone.kinds[0].mixer_only = true;
+    check_one(&experts_alone, NULL, &(struct expectation){"{\"lora_rank\":8}", R(ADAPTERS), "allowed: none, lora_rank must be 0"});
 }
 
 /* Sizes that no file can hold but a program can. */
@@ -402,6 +442,7 @@ int main(void)
     test_impossible_sizes();
     test_all_at_once();
     test_warnings();
+    test_idle_fields();
     test_names();
     print_speed();
     return test_report();
