@@ -33,29 +33,83 @@ static bool hybrid(const struct model_reader *reader)
     return (reader->family->traits & HYBRID) != 0;
 }
 
+/* A letter may take several bytes, of which the first says how many go with it. */
+static int letter_bytes(const char *text)
+{
+    int n = 1;
+    while (((unsigned char)text[n] & 0xC0) == 0x80)
+        n++;
+    return n;
+}
+
+static int read_letters(struct model_reader *reader, const char *key, const char *letters, struct layer_block *ret, int max)
+{
+    int n = 0;
+    for (; n < max && letters[n] != '\0'; n++) {
+        int found = 0;
+        while (found < BLOCKS && letters[n] != blocks[found].letter)
+            found++;
+        if (found == BLOCKS)
+            return err_add(reader->err, "file '%s': field '%s[%d]' is '%.*s', which is not understood; it must be one of M, *, -, E", reader->at.file,
+                           key, n, letter_bytes(letters + n), letters + n);
+        ret[n] = blocks[found].block;
+    }
+    return letters[n] == '\0' ? n : err_add(reader->err, "file '%s': field '%s' has more than %d entries", reader->at.file, key, max);
+}
+
+static int read_words(struct model_reader *reader, const char *key, const struct json *words, struct layer_block *ret, int max)
+{
+    int n = 0;
+    const struct json *child = json_first(words);
+    for (; n < max && child != NULL; n++, child = json_next(child)) {
+        const char *word = json_text(child);
+        int found = 0;
+        while (found < BLOCKS && !(word && strcmp(word, blocks[found].word) == 0))
+            found++;
+        if (found == BLOCKS)
+            return err_add(reader->err, "file '%s': field '%s[%d]' is %s%.40s%s, which is not understood; it must be mamba, attention, mlp or moe",
+                           reader->at.file, key, n, word ? "'" : "", word ? word : json_type_name(child), word ? "'" : "");
+        ret[n] = blocks[found].block;
+    }
+    return child == NULL ? n : err_add(reader->err, "file '%s': field '%s' has more than %d entries", reader->at.file, key, max);
+}
+
+/* In *ret the field, NULL where it is absent or null. */
+static int find_field(struct model_reader *reader, const char *key, enum json_type type, const struct json **ret)
+{
+    *ret = json_get(reader->at.node, key);
+    if (*ret != NULL && json_type(*ret) == JSON_NULL)
+        *ret = NULL;
+    if (*ret == NULL || json_type(*ret) == type)
+        return 0;
+    return err_add(reader->err, "file '%s': field '%s' is %s; it must be %s", reader->at.file, key, json_type_name(*ret),
+                   type == JSON_STRING ? "a string" : "a list");
+}
+
+static bool same_blocks(const struct layer_block *a, const struct layer_block *b, int n)
+{
+    int same = 0;
+    while (same < n && a[same].mixer == b[same].mixer && a[same].mixer_only == b[same].mixer_only && a[same].moe == b[same].moe)
+        same++;
+    return same == n;
+}
+
 /* Blocks by letters or by words; -1 with a sentence, 0 where neither field is there. */
 static int read_pattern(struct model_reader *reader, const char *letters_key, const char *words_key, struct layer_block *ret, int max)
 {
-    const char *letters = json_text(json_get(reader->at.node, letters_key));
-    const struct json *words = json_get(reader->at.node, words_key), *child = json_first(words);
-    int n = 0;
-    for (; n < max && (letters ? letters[n] != '\0' : child != NULL); n++) {
-        const char *word = letters ? NULL : json_text(child);
-        int found = 0;
-        while (found < BLOCKS && !(letters ? letters[n] == blocks[found].letter : word && strcmp(word, blocks[found].word) == 0))
-            found++;
-        if (found == BLOCKS) {
-            char letter[2] = {letters ? letters[n] : '\0', '\0'};
-            return err_add(reader->err, "file '%s': field '%s[%d]' is '%.40s', which is not understood; it must be %s", reader->at.file,
-                           letters ? letters_key : words_key, n, letters ? letter : word ? word : json_type_name(child),
-                           letters ? "one of M, *, -, E" : "mamba, attention, mlp or moe");
-        }
-        ret[n] = blocks[found].block;
-        child = letters ? NULL : json_next(child);
-    }
-    if (letters ? letters[n] != '\0' : child != NULL)
-        return err_add(reader->err, "file '%s': field '%s' has more than %d entries", reader->at.file, letters ? letters_key : words_key, max);
-    return n;
+    const struct json *letters, *words;
+    struct layer_block again[MODEL_LAYERS_MAX];
+    if (find_field(reader, letters_key, JSON_STRING, &letters) < 0 || find_field(reader, words_key, JSON_ARRAY, &words) < 0)
+        return -1;
+    if (letters == NULL)
+        return read_words(reader, words_key, words, ret, max);
+    int n = read_letters(reader, letters_key, json_text(letters), ret, max);
+    if (n < 0 || words == NULL)
+        return n;
+    int other = read_words(reader, words_key, words, again, max);
+    if (other < 0 || (other == n && same_blocks(ret, again, n)))
+        return other;
+    return err_add(reader->err, "file '%s': fields '%s' and '%s' mean the same and disagree", reader->at.file, letters_key, words_key);
 }
 
 void model_read_mixers(struct model_reader *reader, struct model *model)
@@ -73,6 +127,7 @@ void model_read_mixers(struct model_reader *reader, struct model *model)
         struct layer_block list[MODEL_LAYERS_MAX];
         int layers = read_pattern(reader, "hybrid_override_pattern", "layers_block_type", list, MODEL_LAYERS_MAX);
         reader->number[N_LAYERS] = model->layers = layers > 0 ? layers : ABSENT;
+        reader->reported[N_LAYERS] |= layers < 0;
     }
 }
 

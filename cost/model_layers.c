@@ -20,9 +20,11 @@ struct layer_words {
 static const struct json *list_field(struct model_reader *reader, const char *key)
 {
     const struct json *node = json_get(reader->at.node, key);
-    if (node == NULL || json_type(node) != JSON_ARRAY || json_first(node) == NULL)
+    if (node == NULL || json_type(node) == JSON_NULL)
         return NULL;
-    return node;
+    if (json_type(node) != JSON_ARRAY)
+        err_add(reader->err, "file '%s': field '%s' is %s; it must be a list", reader->at.file, key, json_type_name(node));
+    return json_type(node) == JSON_ARRAY && json_first(node) != NULL ? node : NULL;
 }
 
 static bool right_length(struct model_reader *reader, const char *key, const struct json *list, int64_t layers)

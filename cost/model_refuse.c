@@ -94,20 +94,20 @@ static const char *show_value(const struct json *node, char *buffer, size_t size
     return buffer;
 }
 
-/* Fields that the families with several mixers are read by. */
-static bool hybrid_key(const char *key)
+/* Fields that a family with several mixers is read by. */
+static bool hybrid_key(const struct model_family *family, const char *key)
 {
-    static const char *const keys[] = {"hybrid_override_pattern", "layers_block_type", "mamba_num_heads", "ssm_state_size",
-                                       "linear_num_key_heads",    "moe_latent_size",   NULL};
-    return names_find(keys, key) >= 0;
+    static const char *const pattern[] = {"hybrid_override_pattern", "layers_block_type", "mamba_num_heads", "ssm_state_size", "moe_latent_size", NULL};
+    static const char *const delta_net[] = {"linear_num_key_heads", NULL};
+    return family && (family->traits & HYBRID) != 0 && names_find((family->traits & GATED) != 0 ? delta_net : pattern, key) >= 0;
 }
 
-static int refuse_keys(const struct model_reader *reader, bool hybrid)
+static int refuse_keys(const struct model_reader *reader)
 {
     char value[64];
     for (size_t i = 0; i < sizeof(foreign_keys) / sizeof(foreign_keys[0]); i++) {
         const struct json *node = json_get(reader->at.node, foreign_keys[i].key);
-        if (node == NULL || !counts(node) || (hybrid && hybrid_key(foreign_keys[i].key)))
+        if (node == NULL || !counts(node) || hybrid_key(reader->family, foreign_keys[i].key))
             continue;
         return err_add(reader->err, "file '%s': not understood: %s (field '%s%s%s' is %s)", reader->at.file,
                        foreign_keys[i].what, reader->at.path, reader->at.path[0] != '\0' ? "." : "",
@@ -170,7 +170,7 @@ static int refuse_layer_types(const struct model_reader *reader, bool hybrid)
 
 int model_refuse(const struct model_reader *reader, const char *model_type, const char *architecture, bool hybrid)
 {
-    if (refuse_layer_types(reader, hybrid) != 0 || refuse_keys(reader, hybrid) != 0)
+    if (refuse_layer_types(reader, hybrid) != 0 || refuse_keys(reader) != 0)
         return -1;
     if (refuse_type(reader, "model_type", model_type) != 0)
         return -1;

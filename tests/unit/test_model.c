@@ -434,6 +434,17 @@ static void test_hybrids(void)
     bad("{\"model_type\":\"nemotron_h\"," BASE "," MAMBA ",\"layers_block_type\":[\"mamba\",\"conv\",\"mlp\",\"mlp\"]}", "'layers_block_type[1]' is 'conv'");
     bad("{\"model_type\":\"nemotron_h\"," BASE ",\"hybrid_override_pattern\":\"M*-M\"}", "missing mamba_num_heads, mamba_head_dim, n_groups");
     bad("{\"model_type\":\"qwen3_next\"," BASE "}", "missing linear_num_value_heads");
+    bad("{\"model_type\":\"qwen3_next\"," BASE "," DELTA ",\"hybrid_override_pattern\":\"M*-M\"}", "field 'hybrid_override_pattern' is 'M*-M'");
+    bad("{\"model_type\":\"qwen3_next\"," BASE "," DELTA ",\"moe_latent_size\":16}", "experts in a latent space");
+    bad("{\"model_type\":\"qwen3_next\"," BASE "," DELTA ",\"layer_types\":\"linear_attention\"}", "'layer_types' is a string; it must be a list");
+#define NEMOTRON(fields) "{\"model_type\":\"nemotron_h\"," BASE "," MAMBA "," fields "}"
+    bad(NEMOTRON("\"hybrid_override_pattern\":\"M\\u00e9M*\""), "'hybrid_override_pattern[1]' is '\xc3\xa9', which");
+    bad(NEMOTRON("\"hybrid_override_pattern\":4"), "'hybrid_override_pattern' is a number; it must be a string");
+    bad(NEMOTRON("\"layers_block_type\":\"mamba\""), "'layers_block_type' is a string; it must be a list");
+    bad(NEMOTRON("\"layers_block_type\":[1,2,3,4]"), "'layers_block_type[0]' is a number, which");
+    bad(NEMOTRON("\"hybrid_override_pattern\":\"M*-M\",\"layers_block_type\":[\"mamba\",\"attention\",\"mlp\",\"mlp\"]"), "mean the same and disagree");
+    bad(NEMOTRON("\"hybrid_override_pattern\":\"M*-M\",\"num_nextn_predict_layers\":1,\"mtp_hybrid_override_pattern\":7"), "'mtp_hybrid_override_pattern' is a number");
+    good(NEMOTRON("\"hybrid_override_pattern\":\"M*-M\",\"layers_block_type\":[\"mamba\",\"attention\",\"mlp\",\"mamba\"]"));
     bad("{\"model_type\":\"llama\"," BASE ",\"hybrid_override_pattern\":\"M*-M\"}", "state-space (Mamba) layers");
 }
 
