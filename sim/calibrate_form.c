@@ -1,9 +1,11 @@
 #include "sim/calibrate_form.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cost/base/arena.h"
+#include "cost/base/err.h"
 #include "sim/calibrate_solve.h"
 #include "sim/validate_stats.h"
 
@@ -78,6 +80,37 @@ void form_fit(const struct form *f, struct arena *arena, double *x)
             cost = now;
         }
     }
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Single rows may be wrong, and 8-bit attention is measured against 16 bit. */
+static const double share_max = 1.5;
+
+int form_check_eff(const char *path, double eff, struct err *err)
+{
+    if (eff <= share_max)
+        return 0;
+    return err_add(err, "table '%s': the times do not grow with the work: large kernels would reach %.3g times the accelerator's peak", path, eff);
+}
+
+int form_check_shares(const char *path, double *share, int n, struct err *err)
+{
+    static const double share_min = 1e-3; /* the fastest kernel of a table is no crawl */
+    if (n == 0)
+        return 0;
+    qsort(share, (size_t)n, sizeof *share, compare);
+    if (share[n / 2] > share_max)
+        return err_add(err, "table '%s': half of the %d kernels reach more than %.3g times the accelerator's peak; is time_us in microseconds, and --accelerator theirs?",
+                       path, n, share[n / 2]);
+    if (share[n - 1] < share_min)
+        return err_add(err, "table '%s': the fastest of %d kernels reaches %.2g %% of the accelerator's peak; is time_us in microseconds, and --accelerator theirs?",
+                       path, n, 100 * share[n - 1]);
+    return 0;
 }
 
 void form_errors(const struct form *f, const double *x, struct arena *arena, double *ret_median, double *ret_p90)

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 struct arena;
+struct err;
 
 enum { FORM_PARAMETERS_MAX = 8 };
 
@@ -24,6 +25,12 @@ struct form {
 
 /* x: [parameters], begins at the prior. */
 void form_fit(const struct form *form, struct arena *arena, double *ret_x);
+/* share: [n] FLOP/s of each measurement over the peak, sorted here. -1 with a sentence when no such accelerator can have
+ * reached them: times in another unit, or of another accelerator. */
+int form_check_shares(const char *path, double *share, int n, struct err *err);
+/* eff: share of the peak that the fitted form gives large kernels. -1 with a sentence when there is no such share: the
+ * times do not grow with the work. */
+int form_check_eff(const char *path, double eff, struct err *err);
 /* Median and 90th percentile of |predicted / measured - 1|. */
 void form_errors(const struct form *form, const double *x, struct arena *arena, double *ret_median, double *ret_p90);
 

@@ -127,10 +127,16 @@ int calibrate_gemm(const char *path, double peak, const char *dtype, const char 
         return result;
     double x[PARAMETERS], *measured_s = arena_array(arena, (size_t)n, sizeof *measured_s);
     for (int i = 0; i < bursts; i++)
+        measured_s[i] = 2 * shapes[i].m * shapes[i].n * shapes[i].k / (shapes[i].time_s * peak);
+    if (form_check_shares(path, measured_s, bursts, err) < 0)
+        return -1;
+    for (int i = 0; i < bursts; i++)
         measured_s[i] = shapes[i].time_s;
     struct form form = {PARAMETERS, prior, sigma, seconds, &peak, shapes, sizeof *shapes, measured_s, bursts};
     form_fit(&form, arena, x);
     form_errors(&form, x, arena, &ret->median, &ret->p90);
+    if (form_check_eff(path, exp(x[0]), err) < 0)
+        return -1;
     ret->n = bursts;
     measure_derate(x, shapes + bursts, n - bursts, peak, measured_s, ret);
     ret->form = (struct gemm_form){.eff = exp(x[0]), .t0_s = exp(x[1]), .pad_m = exp(x[2]), .pad_n = exp(x[3]), .pad_k = exp(x[4]),

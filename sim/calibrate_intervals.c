@@ -107,5 +107,8 @@ int calibrate_interval_rows(const struct validation *v, const char *date, const 
     int result = add_stack(&t, v, "any", factors);
     for (int i = 0; i < v->n_stacks && result == 0; i++)
         result = add_stack(&t, v, v->stacks[i].name, factors);
-    return result == 0 ? add_accelerators(&t, v) : result;
+    result = result == 0 ? add_accelerators(&t, v) : result;
+    if (result == 0 && rows->n == 0)
+        return err_add(err, "no run of the table has both a prediction and a measured step time");
+    return result;
 }

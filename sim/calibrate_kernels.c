@@ -70,6 +70,12 @@ static double attention_seconds(const double *x, const void *point, const void *
            bytes / (exp(x[3]) * a->hbm_bytes_per_s);
 }
 
+/* Causal: half of the scores. */
+static double core_share(const struct core *c, const struct accelerator *a, double seconds)
+{
+    return 2 * c->batch * c->heads * c->seq * c->seq * c->dim / (seconds * a->peak_flop_per_s[RATE_16BIT]);
+}
+
 /* A row for each direction, or a column for each; 0 = not measured. */
 static double core_us(const struct csv *csv, size_t row, bool forward)
 {
@@ -98,22 +104,30 @@ static int read_cores(const struct csv *csv, const struct kernel_choice *choice,
     return n;
 }
 
-static void fit_width(const struct csv *csv, const struct accelerator *accelerator, const struct kernel_choice *choice, struct core *cores, double *seconds,
-                      struct arena *arena, double dim, struct attention_fit *ret)
+static int fit_width(const char *path, const struct csv *csv, const struct accelerator *accelerator, const struct kernel_choice *choice, struct core *cores, double *seconds,
+                     struct arena *arena, double dim, struct attention_fit *ret, struct err *err)
 {
     double x[FORM_PARAMETERS_MAX];
     struct form form = {ATTENTION_PARAMETERS, attention_prior, attention_sigma, attention_seconds, accelerator, cores, sizeof *cores, seconds, 0};
     form.n = ret->n = read_cores(csv, choice, dim, true, cores, seconds);
     if (ret->n < ATTENTION_ROWS_MIN)
-        return;
+        return 0;
+    double *share = arena_array(arena, (size_t)ret->n, sizeof *share);
+    for (int i = 0; i < ret->n; i++)
+        share[i] = core_share(&cores[i], accelerator, seconds[i]);
+    if (form_check_shares(path, share, ret->n, err) < 0)
+        return -1;
     form_fit(&form, arena, x);
     form_errors(&form, x, arena, &ret->median, &ret->p90);
+    if (form_check_eff(path, exp(x[0]), err) < 0)
+        return -1;
     ret->form = (struct attention_form){.head_dim = (int)dim, .eff = exp(x[0]), .s0 = exp(x[1]), .waves = exp(x[2]), .mem_eff = exp(x[3]), .t0_s = exp(x[4]),
                                         .provenance = PROVENANCE_MEASURED};
     ret->n_backward = read_cores(csv, choice, dim, false, cores, seconds);
     for (int i = 0; i < ret->n_backward; i++)
         seconds[i] /= attention_seconds(x, &cores[i], accelerator);
     ret->form.backward = middle(seconds, ret->n_backward);
+    return 0;
 }
 
 int calibrate_attention(const char *path, const struct accelerator *accelerator, const struct kernel_choice *choice, struct arena *arena,
@@ -121,17 +135,19 @@ int calibrate_attention(const char *path, const struct accelerator *accelerator,
 {
     static const double widths[] = {32, 64, 80, 96, 112, 128, 160, 192, 256, 512};
     struct csv csv;
-    int n = 0;
+    int n = 0, bad = 0;
     if (csv_load(path, &csv, err) < 0)
         return -1;
     struct core *cores = arena_array(arena, csv.n_rows + 1, sizeof *cores);
     double *seconds = arena_array(arena, csv.n_rows + 1, sizeof *seconds);
-    for (size_t i = 0; i < sizeof widths / sizeof *widths && n < max; i++) {
+    for (size_t i = 0; i < sizeof widths / sizeof *widths && n < max && bad == 0; i++) {
         ret[n] = (struct attention_fit){.n = 0};
-        fit_width(&csv, accelerator, choice, cores, seconds, arena, widths[i], &ret[n]);
+        bad = fit_width(path, &csv, accelerator, choice, cores, seconds, arena, widths[i], &ret[n], err);
         n += ret[n].n >= ATTENTION_ROWS_MIN;
     }
     csv_release(&csv);
+    if (bad != 0)
+        return -1;
     return n > 0 ? n : err_add(err, "table '%s': no head width with %d causal forward rows (columns batch, seq, heads, head_dim, time_us)", path, ATTENTION_ROWS_MIN);
 }
 
@@ -175,6 +191,11 @@ static double expert_seconds(const double *x, const void *point, const void *con
     return exp(x[2]) + 3 * product + g->experts * g->tokens * (8 * g->k + 12 * g->n) / (exp(x[3]) * hbm) + 4 * g->rows * g->k / (exp(x[4]) * hbm);
 }
 
+static double group_share(const struct group *g, double peak, double seconds)
+{
+    return (g->mlp ? 3 : 1) * 2 * g->experts * g->tokens * g->n * g->k / (seconds * peak);
+}
+
 static bool read_group(const struct csv *csv, size_t row, const struct kernel_choice *choice, bool wgrad, struct group *ret)
 {
     bool is_wgrad = strcmp(text(csv, row, "stage"), "wgrad") == 0;
@@ -211,10 +232,15 @@ int calibrate_experts(const char *path, const struct accelerator *accelerator, e
     double *seconds = arena_array(arena, csv.n_rows + 1, sizeof *seconds);
     struct form form = {EXPERT_PARAMETERS, expert_prior, expert_sigma, expert_seconds, &context, groups, sizeof *groups, seconds, 0};
     form.n = ret->n = read_groups(&csv, choice, false, groups, seconds);
+    double *share = arena_array(arena, (size_t)ret->n + 1, sizeof *share);
+    for (int i = 0; i < ret->n; i++)
+        share[i] = group_share(&groups[i], accelerator->peak_flop_per_s[rate], seconds[i]);
     int result = 0;
     if (ret->n < EXPERT_ROWS_MIN) {
         result = err_add(err, "table '%s': %d rows of grouped GEMMs (ng, m, n, k, time_us) or expert MLPs (tokens, hidden, inter, topk, experts, time_us); at least %d are needed",
                          path, ret->n, EXPERT_ROWS_MIN);
+    } else if (form_check_shares(path, share, ret->n, err) < 0) {
+        result = -1;
     } else {
         form_fit(&form, arena, x);
         form_errors(&form, x, arena, &ret->median, &ret->p90);

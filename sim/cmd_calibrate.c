@@ -153,12 +153,18 @@ static void today(char date[16])
     strftime(date, 16, "%Y-%m-%d", &tm);
 }
 
+/* |error| beyond which a fit explains nothing: shipped numbers are within 10 % of most runs. */
+static const double fit_explains = 0.5;
+
 static int write_answer(const struct arguments *a, const struct result *r, struct err *err)
 {
     char date[16];
     struct profile_rows rows = {0};
     const char *out = a->out ? a->out : a->profile;
     today(date);
+    if (r->after.median > fit_explains)
+        fprintf(stderr, "plansim calibrate: warning: the fitted predictions are still off by %.0f %% (median): are the step times in seconds?\n",
+                100 * r->after.median);
     int code = EXIT_ANSWERED, result = calibrate_rows(&r->calibration, date, a->source ? a->source : a->measured, &rows, err);
     if (result == 0 && a->format == FORMAT_CSV) {
         puts(profile_csv_header);
@@ -385,6 +391,10 @@ int cmd_calibrate(int argc, char **argv)
         bool points = asks_points(&a);
         if (!points && (!a.measured || !a.models))
             err_add(&err, "--measured FILE and --models FILE are needed, or --gemm, --attention, --experts or --nccl-tests FILE");
+        else if (!points && strcmp(a.measured, "-") == 0 && strcmp(a.models, "-") == 0)
+            err_add(&err, "only one file can be '-': standard input holds one");
+        else if (a.intervals && a.leave_out)
+            err_add(&err, "--intervals and --leave-groups-out are two questions: ask one at a time");
         else if (points && a.measured)
             err_add(&err, "--measured is fitted by a command of its own, after those of kernels and collectives");
         else

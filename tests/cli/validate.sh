@@ -63,6 +63,13 @@ says out '^group,runs,fitted_median,fitted_p90,unseen_median,unseen_p90,ratio,lo
 says out '^all,2,0'
 expect left-out-json 0 "$program" calibrate --measured groups.csv --models models.json --folds 0 --leave-groups-out --format json
 says out '"groups_left_out"'
+expect two-questions 2 "$program" calibrate --measured groups.csv --models models.json --intervals --leave-groups-out
+says err 'one at a time'
+expect both-piped 2 "$program" calibrate --measured - --models - < runs.csv
+says err "only one file can be '-'"
+sed 's/,m,/,unknown,/' runs.csv > strangers.csv
+expect no-intervals 3 "$program" calibrate --measured strangers.csv --models models.json --intervals
+says err 'no run of the table'
 printf 'Bus error (core dumped)\n' > crashed.txt
 expect crashed 3 "$program" calibrate --nccl-tests crashed.txt
 says err 'Bus error'

@@ -101,6 +101,58 @@ static void fits_attention(void)
     arena_release(&arena);
 }
 
+/* Times in seconds or milliseconds are no kernels of this accelerator. */
+static void refuses_other_units(void)
+{
+    static const struct {
+        double unit;
+        const char *says;
+    } cases[] = {{1e-6, "times the accelerator's peak; is time_us in microseconds"}, {1, NULL}, {1e3, "% of the accelerator's peak; is time_us in microseconds"}};
+    struct kernel_choice all = {"", ""};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena arena = {0};
+        struct err err = {0};
+        struct gemm_fit gemm;
+        struct attention_fit attention[1];
+        struct expert_fit expert;
+        char gemms[2000] = "m,n,k,time_us\n", cores[2000] = "batch,seq,heads,head_dim,time_us\n", groups[2000] = "ng,m,n,k,time_us\n";
+        for (int k = 1; k <= 8; k++) { /* half of the peak of 1000 TFLOP/s */
+            double us = 1e6 * 2 * 4096.0 * 4096 * 512 * k / 500e12 * cases[i].unit, core_us = 1e6 * 2 * 32 * 128 * 1048576.0 * k * k / 500e12 * cases[i].unit;
+            snprintf(gemms + strlen(gemms), sizeof gemms - strlen(gemms), "4096,4096,%d,%.9f\n", 512 * k, us);
+            snprintf(cores + strlen(cores), sizeof cores - strlen(cores), "1,%d,32,128,%.9f\n", 1024 * k, core_us);
+            snprintf(groups + strlen(groups), sizeof groups - strlen(groups), "8,512,4096,%d,%.9f\n", 512 * k, us);
+        }
+        int result = cases[i].says ? -1 : 0;
+        CHECK_INT(calibrate_gemm(write_file("unit-gemm", gemms), 1000e12, "", "", &arena, &gemm, &err), result);
+        CHECK_INT(calibrate_attention(write_file("unit-attention", cores), &measured, &all, &arena, attention, 1, &err), cases[i].says ? -1 : 1);
+        CHECK_INT(calibrate_experts(write_file("unit-experts", groups), &measured, RATE_16BIT, &all, &arena, &expert, &err), result);
+        CHECK_INT(err.count, cases[i].says ? 3 : 0);
+        if (cases[i].says)
+            CHECK_CONTAINS(err.text, cases[i].says);
+        arena_release(&arena);
+    }
+}
+
+/* Nor is a clock that always shows the same time. */
+static void refuses_one_time(void)
+{
+    struct arena arena = {0};
+    struct err err = {0};
+    struct gemm_fit gemm;
+    struct attention_fit attention[1];
+    struct kernel_choice all = {"", ""};
+    char gemms[2000] = "m,n,k,time_us\n", cores[2000] = "batch,seq,heads,head_dim,time_us\n";
+    for (int k = 1; k <= 32; k *= 2) {
+        snprintf(gemms + strlen(gemms), sizeof gemms - strlen(gemms), "4096,4096,%d,100\n4096,1024,%d,100\n", 256 * k, 256 * k);
+        snprintf(cores + strlen(cores), sizeof cores - strlen(cores), "1,%d,32,128,100\n4,%d,32,128,100\n", 256 * k, 256 * k);
+    }
+    CHECK_INT(calibrate_gemm(write_file("one-time-gemm", gemms), 1000e12, "", "", &arena, &gemm, &err), -1);
+    CHECK_INT(calibrate_attention(write_file("one-time-attention", cores), &measured, &all, &arena, attention, 1, &err), -1);
+    CHECK_INT(err.count, 2);
+    CHECK_CONTAINS(err.text, "the times do not grow with the work");
+    arena_release(&arena);
+}
+
 /* Grouped GEMMs and whole MLPs of the same experts in one table; no measurement makes a form faster than the peak. */
 static void fits_experts(void)
 {
@@ -124,7 +176,7 @@ static void fits_experts(void)
     CHECK_DOUBLE(fit.form.pad_m, 250, 0.03);
     CHECK_DOUBLE(fit.form.t0_s, 20e-6, 0.05);
     CHECK_DOUBLE(fit.form.wgrad, 1.3, 0.02);
-    CHECK_INT(calibrate_experts(write_file("fast", "ng,m,n,k,time_us\n8,64,1024,1024,.1\n8,640,1024,1024,.1\n8,64,1024,8192,.1\n"), &measured, RATE_16BIT, &all, &arena, &fit, &err), 0);
+    CHECK_INT(calibrate_experts(write_file("fast", "ng,m,n,k,time_us\n8,64,1024,1024,.1\n8,640,1024,1024,12\n8,64,1024,8192,10\n"), &measured, RATE_16BIT, &all, &arena, &fit, &err), 0);
     CHECK(fit.form.eff < 0.95);
     CHECK_INT(calibrate_experts(write_file("few", "ng,m,n,k,time_us\n"), &measured, RATE_16BIT, &all, &arena, &fit, &err), -1);
     CHECK_CONTAINS(err.text, "0 rows of grouped GEMMs");
@@ -300,6 +352,8 @@ int main(void)
     solves();
     fits_gemms();
     fits_attention();
+    refuses_other_units();
+    refuses_one_time();
     fits_experts();
     reads_logs();
     reads_layouts();
