@@ -47,7 +47,7 @@ only 'cjson/cJSON\.h' 'cost/base/json\.c'
 only 'sqlite3\.h' 'cost/profile.*\.c|tests/.*'
 only 'mpi\.h' 'exec/(world|comm_mpi)\.c|tests/cuda/nccl_emulated\.c'
 only 'nccl\.h' 'exec/comm_nccl\.c|tests/cuda/nccl_emulated\.c'
-only 'cublas[A-Za-z_]*\.h' 'kernels/cuda/gemm\.c'
+only 'cublas[A-Za-z_]*\.h' 'kernels/cuda/gemm\.c|tests/cuda/cublaslt_emulated\.c'
 only 'cuda[a-z_]*\.h' 'exec/device_cuda\.c|kernels/cuda/.*|tests/cuda/.*|tests/kernels/place_cuda\.c'
 
 # One name, one file; main.c and the ref/cpu/cuda versions of a kernel are the exceptions.

@@ -1,0 +1,325 @@
+/* cuBLASLt for kernels/cuda/gemm.c where no GPU is: column-major products by loops, at once. What its documentation
+ * asks of a caller is checked: a leading dimension not below the rows, C in the place of D, addresses as aligned as was
+ * declared, for each matrix of a batch, and a workspace that only one stream uses. The runtime's calls do nothing. */
+#include "tests/cuda/cublaslt_emulated.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENTS = 4, WORKSPACES_MOST = 16 };
+
+struct layout {
+    cudaDataType type;
+    int64_t rows, columns, stride, distance;
+    int32_t batch;
+};
+
+struct preference {
+    uint32_t alignment[ALIGNMENTS];
+    uint64_t workspace_bytes;
+};
+
+static struct {
+    const void *workspace;
+    cudaStream_t stream;
+} owners[WORKSPACES_MOST];
+static int n_owners, choices;
+
+static void demand(int held, const char *what)
+{
+    if (held)
+        return;
+    printf("FAILED: %s\n", what);
+    exit(1);
+}
+
+static void *made(size_t bytes)
+{
+    void *memory = calloc(1, bytes);
+    demand(memory != NULL, "memory");
+    return memory;
+}
+
+int cublaslt_emulated_choices(void)
+{
+    return choices;
+}
+
+/* --- descriptors ----------------------------------------------------------------------- */
+
+static cublasStatus_t create(cublasLtHandle_t *ret)
+{
+    *ret = made(1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t drop(void *any)
+{
+    free(any);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* [0], [1]: transposed? */
+static cublasStatus_t desc_create(int32_t **ret, cublasComputeType_t compute, cudaDataType_t scale)
+{
+    demand(compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F, "sums and factors are fp32");
+    *ret = made(2 * sizeof **ret);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t desc_set(int32_t *desc, cublasLtMatmulDescAttributes_t attribute, const void *value, size_t bytes)
+{
+    demand(bytes == sizeof *desc, "an operation is an int32_t");
+    demand(attribute == CUBLASLT_MATMUL_DESC_TRANSA || attribute == CUBLASLT_MATMUL_DESC_TRANSB, "an operation");
+    memcpy(&desc[attribute == CUBLASLT_MATMUL_DESC_TRANSB], value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t layout_create(struct layout **ret, cudaDataType type, uint64_t rows, uint64_t columns,
+                                    int64_t stride)
+{
+    demand(stride >= (int64_t)rows, "the leading dimension is not below the rows");
+    *ret = made(sizeof **ret);
+    **ret = (struct layout){type, (int64_t)rows, (int64_t)columns, stride, 0, 1};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t layout_set(struct layout *layout, cublasLtMatrixLayoutAttribute_t attribute, const void *value,
+                                 size_t bytes)
+{
+    int count = attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+    demand(count || attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, "a batch");
+    demand(bytes == (count ? sizeof layout->batch : sizeof layout->distance), "a batch's numbers have their sizes");
+    memcpy(count ? (void *)&layout->batch : (void *)&layout->distance, value, bytes);
+    demand(layout->distance >= 0, "a batch goes forward");
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t preference_create(struct preference **ret)
+{
+    *ret = made(sizeof **ret);
+    for (int i = 0; i < ALIGNMENTS; i++)
+        (*ret)->alignment[i] = 256;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t preference_set(struct preference *preference, cublasLtMatmulPreferenceAttributes_t attribute,
+                                     const void *value, size_t bytes)
+{
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
+        demand(bytes == sizeof preference->workspace_bytes, "bytes are an uint64_t");
+        memcpy(&preference->workspace_bytes, value, bytes);
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    int at = (int)attribute - (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+    demand(at >= 0 && at < ALIGNMENTS && bytes == sizeof preference->alignment[0], "an alignment");
+    memcpy(&preference->alignment[at], value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* --- products ------------------------------------------------------------------------------ */
+
+/* The algorithm is what was declared. */
+static cublasStatus_t heuristic(cublasLtHandle_t handle, const int32_t *desc, const struct layout *a,
+                                const struct layout *b, const struct layout *c, const struct layout *d,
+                                const struct preference *preference, int asked, cublasLtMatmulHeuristicResult_t *ret,
+                                int *ret_found)
+{
+    demand(handle && desc && a && b && c == d && asked == 1, "one algorithm is asked for");
+    choices++;
+    memset(ret, 0, sizeof *ret);
+    memcpy(ret->algo.data, preference, sizeof *preference);
+    *ret_found = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static float element(const struct layout *layout, const void *x, int64_t at)
+{
+    uint32_t bits;
+    float value;
+    if (layout->type == CUDA_R_32F)
+        return ((const float *)x)[at];
+    bits = (uint32_t)((const uint16_t *)x)[at] << 16;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Values of the test have few bits: what is cut off is zero. */
+static void store(const struct layout *layout, void *x, int64_t at, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (layout->type == CUDA_R_32F)
+        ((float *)x)[at] = value;
+    else
+        ((uint16_t *)x)[at] = (uint16_t)(bits >> 16);
+}
+
+static void check_address(const struct layout *layout, const void *x, uint32_t alignment)
+{
+    uintptr_t bytes = layout->type == CUDA_R_32F ? 4 : 2;
+    for (int i = 0; i < layout->batch; i++)
+        demand(((uintptr_t)x + (uintptr_t)(i * layout->distance) * bytes) % alignment == 0,
+               "a matrix is as aligned as was declared");
+}
+
+static void check_workspace(const void *workspace, cudaStream_t stream)
+{
+    int i = 0;
+    while (i < n_owners && owners[i].workspace != workspace)
+        i++;
+    if (i == n_owners) {
+        demand(n_owners < WORKSPACES_MOST, "few workspaces");
+        owners[n_owners].workspace = workspace;
+        owners[n_owners++].stream = stream;
+    }
+    demand(workspace && owners[i].stream == stream, "a workspace is of one stream");
+}
+
+static int64_t offset(const struct layout *layout, int transposed, int64_t row, int64_t column)
+{
+    return transposed ? column + row * layout->stride : row + column * layout->stride;
+}
+
+static cublasStatus_t matmul(cublasLtHandle_t handle, const int32_t *desc, const float *alpha, const void *a,
+                             const struct layout *la, const void *b, const struct layout *lb, const float *beta,
+                             const void *c, const struct layout *lc, void *d, const struct layout *ld,
+                             const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes, cudaStream_t stream)
+{
+    struct preference declared;
+    memcpy(&declared, algorithm->data, sizeof declared);
+    demand(handle && *alpha == 1 && c == d && lc == ld && bytes >= declared.workspace_bytes, "d = a b, or d += a b");
+    check_address(la, a, declared.alignment[0]);
+    check_address(lb, b, declared.alignment[1]);
+    check_address(lc, c, declared.alignment[2]);
+    check_address(ld, d, declared.alignment[3]);
+    check_workspace(workspace, stream);
+    int64_t depth = desc[0] ? la->rows : la->columns;
+    demand(lc->rows == (desc[0] ? la->columns : la->rows) && lc->columns == (desc[1] ? lb->rows : lb->columns) &&
+               depth == (desc[1] ? lb->columns : lb->rows) && la->batch == lc->batch && lb->batch == lc->batch,
+           "the shapes fit together");
+    for (int64_t i = 0; i < lc->batch * lc->rows * lc->columns; i++) {
+        int64_t row = i % lc->rows, column = i / lc->rows % lc->columns, one = i / lc->rows / lc->columns;
+        int64_t at = one * lc->distance + row + column * lc->stride;
+        float sum = *beta == 0 ? 0 : *beta * element(lc, c, at);
+        for (int64_t k = 0; k < depth; k++)
+            sum += element(la, a, one * la->distance + offset(la, desc[0], row, k)) *
+                   element(lb, b, one * lb->distance + offset(lb, desc[1], k, column));
+        store(ld, d, at, sum);
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static const char *status_name(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_SUCCESS ? "no error" : "an error";
+}
+
+/* --- in place of the library, and of the runtime --------------------------------------------- */
+
+void *cublaslt_emulated_open(const char *file, int mode)
+{
+    (void)mode;
+    return (void *)(uintptr_t)file;
+}
+
+void *cublaslt_emulated_symbol(void *restrict handle, const char *restrict name)
+{
+    static const struct {
+        const char *name;
+        void (*function)(void);
+    } symbols[] = {
+        {"cublasLtCreate", (void (*)(void))create},
+        {"cublasLtDestroy", (void (*)(void))drop},
+        {"cublasLtMatmulDescCreate", (void (*)(void))desc_create},
+        {"cublasLtMatmulDescDestroy", (void (*)(void))drop},
+        {"cublasLtMatmulDescSetAttribute", (void (*)(void))desc_set},
+        {"cublasLtMatrixLayoutCreate", (void (*)(void))layout_create},
+        {"cublasLtMatrixLayoutDestroy", (void (*)(void))drop},
+        {"cublasLtMatrixLayoutSetAttribute", (void (*)(void))layout_set},
+        {"cublasLtMatmulPreferenceCreate", (void (*)(void))preference_create},
+        {"cublasLtMatmulPreferenceDestroy", (void (*)(void))drop},
+        {"cublasLtMatmulPreferenceSetAttribute", (void (*)(void))preference_set},
+        {"cublasLtMatmulAlgoGetHeuristic", (void (*)(void))heuristic},
+        {"cublasLtMatmul", (void (*)(void))matmul},
+        {"cublasLtGetStatusName", (void (*)(void))status_name},
+    };
+    (void)handle;
+    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++)
+        if (strcmp(symbols[i].name, name) == 0) {
+            void *address;
+            memcpy(&address, &symbols[i].function, sizeof address);
+            return address;
+        }
+    return NULL;
+}
+
+cudaError_t cudaMalloc(void **ret, size_t bytes)
+{
+    *ret = aligned_alloc(256, bytes);
+    return *ret ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret, unsigned flags)
+{
+    (void)flags;
+    *ret = made(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    free(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret, unsigned flags)
+{
+    (void)flags;
+    *ret = made(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    free(event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    (void)event;
+    (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    (void)stream;
+    (void)event;
+    (void)flags;
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    return error == cudaSuccess ? "no error" : "an error";
+}
+
+cudaError_t cudaMemset2DAsync(void *memory, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream)
+{
+    (void)stream;
+    demand(width <= pitch, "rows are not wider than they are apart");
+    for (size_t row = 0; row < height; row++)
+        memset((char *)memory + row * pitch, value, width);
+    return cudaSuccess;
+}

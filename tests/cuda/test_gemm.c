@@ -1,0 +1,140 @@
+/* kernels/cuda/gemm.c against kernels_ref, over cuBLASLt as its documentation describes it (cublaslt_emulated.c): all
+ * transpositions, strides, odd addresses, batches, products beside one another, empty ones. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/gemm.h"
+#include "tests/cuda/cublaslt_emulated.h"
+
+enum { ROUNDS = 5000, PRODUCTS_MOST = 5, LONGEST = 7, APART = 100, ELEMENTS = 1000 };
+
+static _Alignas(256) uint16_t a[ELEMENTS], b[ELEMENTS];
+static _Alignas(256) float c[ELEMENTS], c_first[ELEMENTS]; /* or bf16 */
+static uint32_t state = 1;
+
+void cuda_kernels_fail(const char *what, const char *why)
+{
+    printf("FAILED: %s: %s\n", what, why);
+    exit(1);
+}
+
+/* 0 .. n - 1 (Numerical Recipes' constants) */
+static int below(int n)
+{
+    state = state * 1664525u + 1013904223u;
+    return (int)((state >> 8) % (uint32_t)n);
+}
+
+/* Small whole numbers: sums are exact, in bf16 too. */
+static void fill(void *x, enum element type)
+{
+    for (int i = 0; i < ELEMENTS; i++) {
+        float value = (float)(below(5) - 2);
+        kernels_ref.convert(NULL, 1, ELEMENT_F32, &value, type, element_at(type, x, i));
+    }
+}
+
+static struct gemm random_product(enum element type)
+{
+    struct gemm g = {.transpose_a = below(2), .transpose_b = below(2), .accumulate = below(2), .c_type = type};
+    g.m = below(LONGEST);
+    g.n = below(LONGEST);
+    g.k = below(LONGEST);
+    g.stride_a = (g.transpose_a ? g.m : g.k) + 1 + below(3) - (g.m > 0 && g.k > 0);
+    g.stride_b = (g.transpose_b ? g.k : g.n) + 1 + below(3) - (g.k > 0 && g.n > 0);
+    g.stride_c = g.n + 1 + below(3) - (g.n > 0);
+    return g;
+}
+
+static float at(enum element type, const void *x, int64_t i)
+{
+    float value;
+    kernels_ref.convert(NULL, 1, type, element_at(type, x, i), ELEMENT_F32, &value);
+    return value;
+}
+
+static int is_right(const struct gemm *g)
+{
+    const void *before = (const char *)c_first + ((const char *)g->c - (const char *)c);
+    for (int row = 0; row < g->m; row++)
+        for (int column = 0; column < g->n; column++) {
+            int place = row * g->stride_c + column;
+            float sum = g->accumulate ? at(g->c_type, before, place) : 0;
+            for (int k = 0; k < g->k; k++)
+                sum += at(ELEMENT_BF16, g->a, g->transpose_a ? k * g->stride_a + row : row * g->stride_a + k) *
+                       at(ELEMENT_BF16, g->b, g->transpose_b ? column * g->stride_b + k : k * g->stride_b + column);
+            if (at(g->c_type, g->c, place) != sum)
+                return 0;
+        }
+    return 1;
+}
+
+/* What lies between rows and between matrices is as it was. */
+static int is_rest_untouched(int n, const struct gemm *g)
+{
+    size_t bytes = element_bytes(g[0].c_type);
+    for (int i = 0; i < n; i++)
+        for (int row = 0; row < g[i].m; row++) {
+            char *from = (char *)g[i].c + (size_t)(row * g[i].stride_c) * bytes;
+            memcpy((char *)c_first + (from - (char *)c), from, (size_t)g[i].n * bytes);
+        }
+    return memcmp(c, c_first, sizeof c) == 0;
+}
+
+static int check_round(void *queue)
+{
+    struct gemm g[PRODUCTS_MOST];
+    int n = 1 + below(PRODUCTS_MOST), same = below(2), backward = below(2), right = 1;
+    enum element type = below(2) ? ELEMENT_F32 : ELEMENT_BF16;
+    int first[3] = {below(9), below(9), below(9)};
+    fill(a, ELEMENT_BF16);
+    fill(b, ELEMENT_BF16);
+    fill(c, type);
+    memcpy(c_first, c, sizeof c);
+    for (int i = 0; i < n; i++) {
+        int place = backward ? n - 1 - i : i;
+        g[i] = i > 0 && same ? g[0] : random_product(type);
+        g[i].a = a + first[0] + i * APART;
+        g[i].b = b + first[1] + i * APART;
+        g[i].c = element_at(type, c, first[2] + place * APART);
+    }
+    cuda_gemm(queue, n, g);
+    for (int i = 0; i < n; i++)
+        right = right && is_right(&g[i]);
+    return right && is_rest_untouched(n, g);
+}
+
+/* As many shapes as a step has are chosen once each. */
+static int check_choices(void *queue)
+{
+    enum { SHAPES = 60, STEPS = 10 };
+    int before = cublaslt_emulated_choices();
+    for (int i = 0; i < SHAPES * STEPS; i++) {
+        struct gemm g = {
+            .m = 1 + i % SHAPES, .n = 8, .k = 8, .a = a, .b = b, .c = c, .stride_a = 8, .stride_b = 8, .stride_c = 8};
+        cuda_gemm(queue, 1, &g);
+    }
+    return cublaslt_emulated_choices() - before == SHAPES;
+}
+
+int main(void)
+{
+    const char *why = "";
+    int queue = 0, failed = 0;
+    if (cuda_gemm_start(&queue, &why) < 0)
+        cuda_kernels_fail("cuda_gemm_start", why);
+    for (int i = 0; i < ROUNDS && failed < 5; i++)
+        if (!check_round(&queue)) {
+            printf("FAILED: round %d\n", i);
+            failed++;
+        }
+    if (!check_choices(&queue)) {
+        puts("FAILED: a shape is chosen more than once");
+        failed++;
+    }
+    cuda_gemm_stop();
+    printf("%d rounds, %d failed\n", ROUNDS, failed);
+    return failed > 0;
+}
