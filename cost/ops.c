@@ -116,9 +116,9 @@ static void adapter(struct builder *b, double m, double n, double k)
 {
     const struct accelerator *a = b->accelerator;
     double r = b->adapter_rank, flop = 2 * m * r * (n + k), speed = b->context->stack->gemm_speed;
-    double forward = kernel_gemm_s(a, RATE_16BIT, m, r, k) + kernel_gemm_s(a, RATE_16BIT, m, n, r);
-    double backward = kernel_gemm_s(a, RATE_16BIT, m, r, n) + kernel_gemm_s(a, RATE_16BIT, m, k, r);
-    double wgrad = kernel_gemm_s(a, RATE_16BIT, n, r, m) + kernel_gemm_s(a, RATE_16BIT, r, k, m);
+    double forward = kernel_gemm_s(a, b->plain_rate, m, r, k) + kernel_gemm_s(a, b->plain_rate, m, n, r);
+    double backward = kernel_gemm_s(a, b->plain_rate, m, r, n) + kernel_gemm_s(a, b->plain_rate, m, k, r);
+    double wgrad = kernel_gemm_s(a, b->plain_rate, n, r, m) + kernel_gemm_s(a, b->plain_rate, r, k, m);
     builder_op(b, "adapter", OP_GEMM, PHASE_F, forward / speed, flop, 0, 2);
     builder_op(b, "adapter", OP_GEMM, PHASE_B, backward / speed, flop, 0, 2);
     builder_op(b, "adapter", OP_GEMM, PHASE_W, wgrad / speed, flop, 0, 2);

@@ -22,7 +22,7 @@ struct builder {
     double input_bytes;    /* of one stored element of a linear's input: 1 where an 8-bit copy serves wgrad */
     bool repeats_cheap;    /* selective recompute repeats norms, activations and latent up-projections (flash attention) */
     enum rate rate;        /* of linear layers */
-    enum rate plain_rate;  /* of those that 8-bit recipes leave alone: head, router */
+    enum rate plain_rate;  /* of what 8-bit recipes leave alone: head, router, attention, adapters */
     bool graphed;          /* what comes now is replayed by a CUDA graph: the host does not launch it */
     double adapter_rank;   /* of the adapters that the linears from here on have; 0 = none */
     bool async_tp;         /* gradient collectives of column-parallel layers run beside dgrad and wgrad */

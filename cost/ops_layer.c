@@ -110,7 +110,7 @@ static void unfused_core(struct builder *b, const struct attention_shape *s)
     double scores = s->batch * s->heads * s->queries * s->keys, rows = s->batch * s->heads * s->queries;
     double flop = 2 * scores * (s->qk_dim + s->v_dim);
     struct score_passes passes = score_passes(b, s);
-    double gemms = kernel_gemm_s(a, RATE_16BIT, rows, s->keys, s->qk_dim) + kernel_gemm_s(a, RATE_16BIT, rows, s->v_dim, s->keys);
+    double gemms = kernel_gemm_s(a, b->plain_rate, rows, s->keys, s->qk_dim) + kernel_gemm_s(a, b->plain_rate, rows, s->v_dim, s->keys);
     double forward = gemms + kernel_pointwise_s(a, passes.forward_bytes), backward = 2 * gemms + kernel_pointwise_s(a, passes.backward_bytes);
     forward /= b->context->stack->attention_speed;
     backward /= b->context->stack->attention_speed;
@@ -144,8 +144,10 @@ static double core_seconds(const struct builder *b, const struct attention_shape
 static double flash_speed(const struct builder *b)
 {
     const struct stack *stack = b->context->stack;
+    const double *peak = b->accelerator->peak_flop_per_s;
     bool first = b->context->plan->attention == ATTENTION_FLASH1;
-    return stack->attention_speed * (stack->flash2 || first ? b->accelerator->flash2_speed : 1) * (first ? FLASH1_SPEED : 1);
+    double products = peak[kernel_rate(b->accelerator, b->plain_rate)] / peak[RATE_16BIT]; /* 1 but for fp32 */
+    return products * stack->attention_speed * (stack->flash2 || first ? b->accelerator->flash2_speed : 1) * (first ? FLASH1_SPEED : 1);
 }
 
 static bool has_windows(const struct model *m)

@@ -143,6 +143,23 @@ static void test_gathers(void)
     CHECK_DOUBLE(forward_tp_s(PRECISION_NVFP4) / bf16, 0.5625 / 2, 0.1);
 }
 
+/* What is computed in fp32 is so everywhere: tensor cores at half the rate, attention and head too. */
+static void test_fp32(void)
+{
+    struct model m = usual_model();
+    struct plan half = usual_plan(1), full = usual_plan(1);
+    full.precision = PRECISION_FP32;
+    price(&m, &half, false);
+    double attention = line_s("attention core", PHASE_F), mlp = line_s("down", PHASE_F);
+    price(&m, &full, false);
+    CHECK_DOUBLE(line_s("attention core", PHASE_F) / attention, 2, 0.02);
+    CHECK_DOUBLE(line_s("down", PHASE_F) / mlp, 2, 0.15);
+    price(&m, &half, true);
+    double head = line_s("head", PHASE_F);
+    price(&m, &full, true);
+    CHECK_DOUBLE(line_s("head", PHASE_F) / head, 2, 0.15);
+}
+
 static void test_head_norms(void)
 {
     struct model m = usual_model();
@@ -168,6 +185,7 @@ int main(void)
         test_host();
         test_attention();
         test_gathers();
+        test_fp32();
         test_head_norms();
     }
     json_free(hw);
