@@ -312,6 +312,19 @@ static void keep_front(struct search_result *ret, int top)
     ret->n = thin(ret->plans, sizeof *ret->plans, kept, top);
 }
 
+/* Estimates that flatter one plan drop others from the front: the fastest plan of all, which a search by time finds, is in it. */
+static void insert_fastest(const struct search *s, struct search_result *ret, int room, struct err *err)
+{
+    struct search_options by_time = *s->options;
+    struct search_result fastest;
+    by_time.pareto = by_time.exhaustive = false;
+    by_time.objective = OBJECTIVE_TIME;
+    by_time.top = 1;
+    if (search_run(s->question, &by_time, &fastest, err) == 0 && fastest.n > 0)
+        insert_prediction(ret, &fastest.plans[0], s->options, room);
+    search_release(&fastest);
+}
+
 static int price_leaders(struct search *s, struct search_result *ret, struct err *err)
 {
     struct arena arena = {0};
@@ -335,8 +348,10 @@ static int price_leaders(struct search *s, struct search_result *ret, struct err
     }
     if (ret->n == 0 && failed.count > 0) /* a plan without a price is only left out, unless there is no other */
         result = err_append(err, &failed);
-    if (s->options->pareto)
+    if (s->options->pareto) {
+        insert_fastest(s, ret, room, NULL);
         keep_front(ret, s->options->top);
+    }
     if (result == 0 && ret->n == 0 && s->has_nearest) {
         ret->has_nearest = true;
         result = reprice(s, &s->nearest, INFINITY, &arena, &ret->nearest, err);

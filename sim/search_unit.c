@@ -193,6 +193,10 @@ static double least_bytes(struct search_worker *w)
         load.kept_bytes += n * w->prices.kind[kind].kept_full_bytes;
     }
     load.dense_params += (ops_shard_embedding(model, p) + (model->tied && p->pp == 1 ? 0 : ops_shard_head(model, p))) / p->pp;
+    if (p->lora_rank > 0) { /* adapters come on top */
+        load.frozen_dense = load.dense_params;
+        load.frozen_expert = load.expert_params;
+    }
     load.expert_dp_ways = fmax(1, (double)p->tp * p->cp * p->dp / ((double)p->ep * p->etp));
     double bytes[MEMORY_PARTS];
     p->zero = fix->zero >= 0 ? fix->zero : p->pp == 1 || w->prices.stack->sharded_per_layer ? 3 : 1;

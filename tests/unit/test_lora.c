@@ -81,11 +81,34 @@ static void test_search(void)
     search_release(&result);
 }
 
+/* What cannot fit is left out by what adapters need, not by what training all weights would: as when everything is priced. */
+static void test_bound(void)
+{
+    struct search_options options;
+    struct search_result bounded, all;
+    struct err err = {0};
+    test_question(&in, "hwprofiles/models/qwen3-30b-a3b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 1}", "megatron");
+    search_defaults(&options);
+    options.base.global_batch = 32;
+    options.base.seq_len = 2048;
+    options.base.lora_rank = 16;
+    options.fix.zero = 1;
+    options.top = 1;
+    CHECK_INT(search_run(&in.question, &options, &bounded, &err), 0);
+    options.exhaustive = true;
+    CHECK_INT(search_run(&in.question, &options, &all, &err), 0);
+    if (CHECK(bounded.n == 1 && all.n == 1))
+        CHECK_DOUBLE(bounded.plans[0].step_time_s, all.plans[0].step_time_s, 1e-12);
+    search_release(&bounded);
+    search_release(&all);
+}
+
 int main(void)
 {
     test_states();
     test_time();
     test_search();
+    test_bound();
     profile_close(in.profile);
     return test_report();
 }
