@@ -2,8 +2,8 @@
  *
  * Input projection, causal convolution, chunked scan, gated norm, output projection. The scans are several kernels, each a
  * pass over its inputs and over one state of heads x head_dim x state per chunk (Dao and Gu 2024, section 6, chunks of 128
- * in Megatron-core and the released weights; delta nets: chunks of 64 in flash-linear-attention), so that they are priced
- * by bytes; their matrix products are small ones. Backward computes the states again: mamba_ssm's combined kernel and
+ * in Megatron-core and the released weights; delta nets: chunks of 64 in flash-linear-attention): priced by those bytes, at
+ * the rate of a multiprocessor. Backward computes the states again: mamba_ssm's combined kernel and
  * flash-linear-attention keep the inputs alone. Heads, groups and states are cut by tp. */
 #include "cost/ops_internal.h"
 
@@ -33,9 +33,18 @@ static double scan_bytes(const struct builder *b, const struct scan *s, enum lay
     return t * (8 * values + 6 * keys + 2 * states + 24 * s->heads);
 }
 
-/* The scans' kernels / one pass over those bytes: their matrix products, in tiles of one chunk and head, fill neither the
- * tensor cores nor the memory (Megatron-Bridge's Nemotron 3 Nano and Super on B200, B300, GB200, GB300, 8- and 4-bit). */
-#define SCAN_TIME 2.8
+/* Bytes that one multiprocessor's scans get through a second: their matrix products, in tiles of one chunk and head, bind
+ * them, not the memory, so that a faster memory does not help (Nemotron-H-56B on 32 to 2,048 H100, dgxc-benchmarking
+ * 25.05; Nemotron 3 Nano and Super on B200, B300, GB200, GB300, Megatron-Bridge: 10.5 to 13.3 GB/s). */
+static const double scan_bytes_per_s = 12e9;
+
+static void scan(struct builder *b, const struct scan *s, enum layer_mixer mixer)
+{
+    double bytes = scan_bytes(b, s, mixer), launches = mixer == MIXER_MAMBA2 ? 5 : 8;
+    double seconds = bytes / (scan_bytes_per_s * b->accelerator->sm_count);
+    builder_op(b, "scan", OP_POINTWISE, PHASE_F, seconds, 0, bytes, launches);
+    builder_op(b, "scan", OP_POINTWISE, PHASE_B, 3.5 * seconds, 0, 3.5 * bytes, launches);
+}
 
 void ops_mixer(struct builder *b, enum layer_mixer mixer)
 {
@@ -45,8 +54,7 @@ void ops_mixer(struct builder *b, enum layer_mixer mixer)
     struct linear_times column = builder_linear(b, "mixer in", b->rate, b->tokens, s.input, hidden);
     builder_tp_enter(b, hidden, column);
     builder_pointwise(b, "convolution", 2 * convolved * t, 5 * convolved * t, 1);
-    double scanned = scan_bytes(b, &s, mixer);
-    builder_move(b, "scan", SCAN_TIME * scanned, 3.5 * SCAN_TIME * scanned, mixer == MIXER_MAMBA2 ? 5 : 8);
+    scan(b, &s, mixer);
     builder_pointwise(b, "gated norm", 3 * s.inner * t, 5 * s.inner * t, 1);
     builder_adapts(b, LORA_LINEAR_PROJ);
     struct linear_times row = builder_linear(b, "mixer out", b->rate, b->tokens, hidden, s.inner);
