@@ -61,6 +61,7 @@ void pipeline_memo_forget(struct pipeline_memo *memo)
         memo->start = arena_mark(&memo->arena);
     }
     memo->n_programs = 0;
+    memo->kept_ops = 0;
     memo->durations = NULL;
 }
 
@@ -77,32 +78,47 @@ static bool same_durations(const struct pipeline_memo *memo, const struct durati
 
 static void keep_answer(struct pipeline_memo *memo, const struct durations *d, const struct pipeline *answer)
 {
-    if (!memo || memo->durations)
+    if (!memo || memo->programs_only || memo->durations)
         return;
     memo->durations = arena_array(&memo->arena, d->n_all, sizeof *d->all);
     memcpy(memo->durations, d->all, d->n_all * sizeof *d->all);
     memo->answer = *answer;
 }
 
+/* Where the memo has the plan's program; -1 = it has not. */
+static int find_program(const struct pipeline_memo *memo, const struct plan *plan, int64_t micro_batches)
+{
+    for (int i = 0; i < memo->n_programs; i++)
+        if (memo->program[i].micro_batches == micro_batches && memo->program[i].schedule == plan->schedule && memo->program[i].pp == plan->pp &&
+            memo->program[i].vp == plan->vp && memo->program[i].group == plan->schedule_group)
+            return i;
+    return -1;
+}
+
 /* The program, kept where it does not depend on the durations. */
 static int emit(const struct stages *s, const struct durations *d, int64_t micro_batches, struct arena *arena, struct program *ret, struct err *err)
 {
     struct pipeline_memo *memo = s->question->memo;
-    enum plan_schedule schedule = s->plan->schedule;
+    const struct plan *plan = s->plan;
     struct schedule_request request = request_of(s, d, micro_batches);
-    bool kept = memo && schedule != SCHEDULE_ZB_AUTO && schedule != SCHEDULE_ZB_V_AUTO;
-    for (int i = 0; kept && i < memo->n_programs; i++) {
-        if (memo->program[i].micro_batches == micro_batches) {
-            *ret = memo->program[i].program;
-            return 0;
-        }
+    bool kept = memo && plan->schedule != SCHEDULE_ZB_AUTO && plan->schedule != SCHEDULE_ZB_V_AUTO;
+    int known = kept ? find_program(memo, plan, micro_batches) : -1;
+    if (known >= 0) {
+        *ret = memo->program[known].program;
+        return 0;
     }
-    kept = kept && memo->n_programs < (int)(sizeof memo->program / sizeof *memo->program);
-    if (schedule_emit(schedule, &request, kept ? &memo->arena : arena, ret, err) < 0)
+    kept = kept && memo->n_programs < PIPELINE_PROGRAMS_MAX && memo->kept_ops < PIPELINE_KEPT_OPS_MAX;
+    if (schedule_emit(plan->schedule, &request, kept ? &memo->arena : arena, ret, err) < 0)
         return -1;
     if (kept) {
+        memo->program[memo->n_programs].schedule = plan->schedule;
+        memo->program[memo->n_programs].pp = plan->pp;
+        memo->program[memo->n_programs].vp = plan->vp;
+        memo->program[memo->n_programs].group = plan->schedule_group;
         memo->program[memo->n_programs].micro_batches = micro_batches;
         memo->program[memo->n_programs++].program = *ret;
+        for (int r = 0; r < plan->pp; r++)
+            memo->kept_ops += ret->n_ops[r];
     }
     return 0;
 }

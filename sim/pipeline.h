@@ -24,13 +24,22 @@ struct pipeline {
     double kept_bytes[PREDICT_STAGES_MAX]; /* peak activations by rank */
 };
 
-/* What pipeline_run keeps between calls for one plan whose durations change (question.memo): the programs, and the first
- * answer, given again for the same durations. Start with zeros; forget before another plan or model. */
+/* What pipeline_run keeps between calls (question.memo): the programs of schedules that do not depend on durations, and, for
+ * one plan whose durations change, the first answer, given again for the same durations. Start with zeros; forget before
+ * another plan or model, or state `programs_only`. */
+enum { PIPELINE_PROGRAMS_MAX = 32, PIPELINE_KEPT_OPS_MAX = 1 << 20 };
 struct pipeline_memo {
+    bool programs_only; /* no answers: plans differ */
     struct arena arena; /* block_bytes is the owner's choice */
     struct arena_mark start;
     int n_programs;
-    struct { int64_t micro_batches; struct program program; } program[2];
+    int64_t kept_ops; /* of them, at most PIPELINE_KEPT_OPS_MAX and one program */
+    struct {
+        enum plan_schedule schedule;
+        int pp, vp, group;
+        int64_t micro_batches;
+        struct program program;
+    } program[PIPELINE_PROGRAMS_MAX];
     int64_t *durations; /* of the first answer, NULL = none */
     struct pipeline answer;
 };

@@ -14,6 +14,7 @@
 #include "cost/base/arena.h"
 #include "cost/base/err.h"
 #include "cost/base/names.h"
+#include "sim/pipeline.h"
 #include "sim/search_internal.h"
 
 const char *const objective_names[] = {"time", "cost", "memory", NULL};
@@ -330,7 +331,13 @@ static int price_leaders(struct search *s, struct search_result *ret, struct err
     struct arena arena = {0};
     struct err failed = {0};
     struct prediction *p = malloc(sizeof *p);
-    int result = p ? 0 : err_add(err, "out of memory"), room = answer_room(s);
+    struct pipeline_memo *memo = calloc(1, sizeof *memo); /* leaders share many programs */
+    int result = p && memo ? 0 : err_add(err, "out of memory"), room = answer_room(s);
+    if (memo) {
+        memo->programs_only = true;
+        pipeline_memo_forget(memo);
+        s->workers[0].own.memo = memo;
+    }
     if (s->options->pareto && s->leaders.n > 1) {
         qsort(s->leaders.item, (size_t)s->leaders.n, sizeof *s->leaders.item, compare_time);
         s->leaders.n = thin(s->leaders.item, sizeof *s->leaders.item, s->leaders.n, s->n_leaders);
@@ -340,8 +347,7 @@ static int price_leaders(struct search *s, struct search_result *ret, struct err
         bool full = ret->n == room && !search_weighs_memory(s->options);
         if (full && choice->time_s * (1 - estimate_margin) > ret->plans[ret->n - 1].step_time_s)
             break;
-        double give_up_s = full ? ret->plans[ret->n - 1].step_time_s : (double)INFINITY;
-        int priced = reprice(s, choice, give_up_s, &arena, p, failed.count == 0 ? &failed : NULL);
+        int priced = reprice(s, choice, 0, &arena, p, failed.count == 0 ? &failed : NULL);
         ret->repriced++;
         if (priced == 0 && p->fits)
             insert_prediction(ret, p, s->options, room);
@@ -352,10 +358,18 @@ static int price_leaders(struct search *s, struct search_result *ret, struct err
         insert_fastest(s, ret, room, NULL);
         keep_front(ret, s->options->top);
     }
+    for (int i = 0; i < ret->n && result == 0; i++) { /* taken apart, which leaders need not be */
+        *p = ret->plans[i];
+        result = predict_plan(s->question, &p->plan, &ret->plans[i], err);
+    }
     if (result == 0 && ret->n == 0 && s->has_nearest) {
         ret->has_nearest = true;
         result = reprice(s, &s->nearest, INFINITY, &arena, &ret->nearest, err);
     }
+    s->workers[0].own.memo = NULL;
+    if (memo)
+        pipeline_memo_release(memo);
+    free(memo);
     free(p);
     arena_release(&arena);
     return result;
