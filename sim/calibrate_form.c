@@ -88,6 +88,12 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+double form_middle(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, compare);
+    return n > 0 ? values[n / 2] : 0;
+}
+
 /* Single rows may be wrong, and 8-bit attention is measured against 16 bit. */
 static const double share_max = 1.5;
 
@@ -103,10 +109,10 @@ int form_check_shares(const char *path, double *share, int n, struct err *err)
     static const double share_min = 1e-3; /* the fastest kernel of a table is no crawl */
     if (n == 0)
         return 0;
-    qsort(share, (size_t)n, sizeof *share, compare);
-    if (share[n / 2] > share_max)
+    double median = form_middle(share, n);
+    if (median > share_max)
         return err_add(err, "table '%s': half of the %d kernels reach more than %.3g times the accelerator's peak; is time_us in microseconds, and --accelerator theirs?",
-                       path, n, share[n / 2]);
+                       path, n, median);
     if (share[n - 1] < share_min)
         return err_add(err, "table '%s': the fastest of %d kernels reaches %.2g %% of the accelerator's peak; is time_us in microseconds, and --accelerator theirs?",
                        path, n, 100 * share[n - 1]);

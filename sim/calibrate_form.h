@@ -25,6 +25,8 @@ struct form {
 
 /* x: [parameters], begins at the prior. */
 void form_fit(const struct form *form, struct arena *arena, double *ret_x);
+/* The middle one of n values, the upper of the two where n is even; 0 of none. Sorts them. */
+double form_middle(double *values, int n);
 /* share: [n] FLOP/s of each measurement over the peak, sorted here. -1 with a sentence when no such accelerator can have
  * reached them: times in another unit, or of another accelerator. */
 int form_check_shares(const char *path, double *share, int n, struct err *err);

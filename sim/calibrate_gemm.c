@@ -1,7 +1,6 @@
 #include "sim/calibrate_gemm.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cost/base/arena.h"
@@ -94,20 +93,13 @@ static int split(struct shape *shapes, int n)
     return bursts;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Burst over looped time of the long GEMMs. */
 static void measure_derate(const double *x, const struct shape *looped, int n, double peak, double *scratch, struct gemm_fit *ret)
 {
     for (int i = 0; i < n; i++)
         if (predicted(x, &looped[i], peak) > shortest_looped_s)
             scratch[ret->n_sustained++] = predicted(x, &looped[i], peak) / looped[i].time_s;
-    qsort(scratch, (size_t)ret->n_sustained, sizeof *scratch, compare);
-    ret->sustained = ret->n_sustained > 0 ? scratch[ret->n_sustained / 2] : 0;
+    ret->sustained = form_middle(scratch, ret->n_sustained);
 }
 
 int calibrate_gemm(const char *path, double peak, const char *dtype, const char *gpu, struct arena *arena, struct gemm_fit *ret, struct err *err)

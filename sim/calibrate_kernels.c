@@ -1,7 +1,6 @@
 #include "sim/calibrate_kernels.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cost/base/arena.h"
@@ -36,18 +35,6 @@ static bool chosen(const struct csv *csv, size_t row, const struct kernel_choice
 {
     return says(csv, row, "dtype", choice->dtype) && says(csv, row, "gpu", choice->gpu) && says(csv, row, "dist", "balanced") && says(csv, row, "mode", "burst") &&
            strcmp(text(csv, row, "bad"), "1") != 0;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double middle(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, compare);
-    return n > 0 ? values[n / 2] : 0;
 }
 
 /* ---- attention ---- */
@@ -126,7 +113,7 @@ static int fit_width(const char *path, const struct csv *csv, const struct accel
     ret->n_backward = read_cores(csv, choice, dim, false, cores, seconds);
     for (int i = 0; i < ret->n_backward; i++)
         seconds[i] /= attention_seconds(x, &cores[i], accelerator);
-    ret->form.backward = middle(seconds, ret->n_backward);
+    ret->form.backward = form_middle(seconds, ret->n_backward);
     return 0;
 }
 
@@ -251,7 +238,7 @@ int calibrate_experts(const char *path, const struct accelerator *accelerator, e
             double streamed = kernel_gradient_stream_s(accelerator, groups[i].experts * groups[i].n * groups[i].k, WGRAD_BYTES);
             seconds[i] = fmax(0.5, (seconds[i] - streamed) / expert_seconds(x, &groups[i], &context));
         }
-        ret->form.wgrad = middle(seconds, ret->n_wgrad);
+        ret->form.wgrad = form_middle(seconds, ret->n_wgrad);
     }
     csv_release(&csv);
     return result;

@@ -179,6 +179,11 @@ static int recomputed_layers(const struct plan *plan, int layers)
     return plan->recompute_layers < 0 || plan->recompute_layers > layers ? layers : plan->recompute_layers;
 }
 
+static int offloaded_layers(const struct plan *plan, int layers)
+{
+    return plan->offload_layers < layers ? plan->offload_layers : layers;
+}
+
 /* Embedding or head, or a part of it. */
 static void add_edge(const struct stages *s, struct stage_price *stage, const struct layer_price *p, double part, double params)
 {
@@ -196,7 +201,7 @@ static void fill_stage(const struct stages *s, int index, int first_layer, int l
     const struct layer_prices *prices = s->prices;
     memset(stage, 0, sizeof *stage);
     stage->layers = layers;
-    int recomputed = recomputed_layers(plan, layers), offloaded = plan->offload_layers < layers ? plan->offload_layers : layers;
+    int recomputed = recomputed_layers(plan, layers), offloaded = offloaded_layers(plan, layers);
     for (int kind = 0; kind < model->n_kinds; kind++) {
         int n = prices->count[first_layer + layers][kind] - prices->count[first_layer][kind];
         int again = prices->count[first_layer + recomputed][kind] - prices->count[first_layer][kind];
@@ -241,7 +246,7 @@ static bool same_kinds(const struct stages *s, int first_a, int first_b, int lay
     if (s->question->model->n_kinds == 1)
         return true;
     const struct layer_prices *p = s->prices;
-    int again = recomputed_layers(s->plan, layers_a), away = s->plan->offload_layers < layers_a ? s->plan->offload_layers : layers_a;
+    int again = recomputed_layers(s->plan, layers_a), away = offloaded_layers(s->plan, layers_a);
     for (int kind = 0; kind < s->question->model->n_kinds; kind++) {
         if (p->count[first_a + layers_a][kind] - p->count[first_a][kind] != p->count[first_b + layers_b][kind] - p->count[first_b][kind] ||
             p->count[first_a + again][kind] - p->count[first_a][kind] != p->count[first_b + again][kind] - p->count[first_b][kind] ||
