@@ -240,10 +240,10 @@ static const char *moves_of(const struct left_out *g, char *text, size_t size)
 
 static void print_groups_table(const struct left_out *groups, int n)
 {
-    static const char *const titles[] = {"runs", "median", "p90", "unseen", "p90", "ratio", "lost"};
+    static const char *const titles[] = {"runs", "median", "p90", "unseen", "p90", "signed", "ratio", "lost"};
     struct table *table = table_new("  ");
     table_column(table, "group left out", TABLE_LEFT);
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < 8; i++)
         table_column(table, titles[i], TABLE_RIGHT);
     table_column(table, "what moves its predictions", TABLE_LEFT);
     for (int g = 0; g <= n; g++) {
@@ -257,6 +257,7 @@ static void print_groups_table(const struct left_out *groups, int n)
         table_cell(table, "%.1f %%", 100 * at->fitted.p90);
         table_cell(table, "%.1f %%", 100 * at->unseen.median);
         table_cell(table, "%.1f %%", 100 * at->unseen.p90);
+        table_cell(table, "%+.1f %%", 100 * at->unseen.signed_median);
         table_cell(table, "%.2f", ratio_of(at));
         table_cell(table, at->lost ? "%d" : "", at->lost);
         table_cell(table, "%s", moves_of(at, moves, sizeof moves));
@@ -269,12 +270,12 @@ static void print_groups_table(const struct left_out *groups, int n)
 
 static void print_groups_csv(const struct left_out *groups, int n)
 {
-    puts("group,runs,fitted_median,fitted_p90,unseen_median,unseen_p90,ratio,lost,moves");
+    puts("group,runs,fitted_median,fitted_p90,unseen_median,unseen_p90,unseen_signed,ratio,lost,moves");
     for (int g = 0; g <= n; g++) {
         const struct left_out *at = &groups[g];
         char moves[400];
-        printf("%s,%d,%.4f,%.4f,%.4f,%.4f,%.3f,%d,%s\n", group_name(at), at->fitted.n, at->fitted.median, at->fitted.p90, at->unseen.median,
-               at->unseen.p90, ratio_of(at), at->lost, moves_of(at, moves, sizeof moves));
+        printf("%s,%d,%.4f,%.4f,%.4f,%.4f,%.4f,%.3f,%d,%s\n", group_name(at), at->fitted.n, at->fitted.median, at->fitted.p90, at->unseen.median,
+               at->unseen.p90, at->unseen.signed_median, ratio_of(at), at->lost, moves_of(at, moves, sizeof moves));
     }
 }
 

@@ -59,7 +59,7 @@ expect left-out 0 "$program" calibrate --measured groups.csv --models models.jso
 says err '^1 of 2: mine, 1 runs'
 says out '^theirs  *1 .*%'
 expect left-out-csv 0 "$program" calibrate --measured groups.csv --models models.json --folds 0 --leave-groups-out --format csv
-says out '^group,runs,fitted_median,fitted_p90,unseen_median,unseen_p90,ratio,lost,moves$'
+says out '^group,runs,fitted_median,fitted_p90,unseen_median,unseen_p90,unseen_signed,ratio,lost,moves$'
 says out '^all,2,0'
 expect left-out-json 0 "$program" calibrate --measured groups.csv --models models.json --folds 0 --leave-groups-out --format json
 says out '"groups_left_out"'
