@@ -1,11 +1,10 @@
 /* Kernel times from the fitted forms.
  *
- * GEMM (P5/P7, fits.md section 1): t = t0 + 2(m+a)(n+b)(k+c)/(P e), optionally
- * times (1 + t/t1)^d; then divided by `sustained`, because the forms were fitted
- * on bursts and training runs at the power cap (fits.md section 2).
+ * GEMM (P5, P7, RT9; fits.md section 1): t = t0 + 2(m+a)(n+b)(k+c)/(P e), optionally
+ * with the last wave's tail and times (1 + t/t1)^d; then divided by `sustained`,
+ * because the forms were fitted on bursts and training runs at the power cap (fits.md section 2).
  * Attention: fits.md section 4. Grouped GEMM: section 5 (E5): below ~300 tokens
- * per expert the pad on m is the cost of streaming the expert's weights. Their wgrad streams the gradients instead.
- * Left out: wave quantisation (cuBLAS avoids tails, the fits are worse with it). */
+ * per expert the pad on m is the cost of streaming the expert's weights. Their wgrad streams the gradients instead. */
 #include "cost/kernel.h"
 
 #include <math.h>
@@ -24,9 +23,20 @@ static double sustained(const struct accelerator *accelerator, enum rate rate)
     return low && accelerator->sustained_low > 0 ? accelerator->sustained_low : accelerator->sustained;
 }
 
-static double form_time(const struct gemm_form *form, double peak, double m, double n, double k)
+#define GEMM_TILE 128.0
+
+/* Time of a product / that with the last wave of its tiles full. */
+static double tail(const struct gemm_form *form, double multiprocessors, double m, double n)
 {
-    double t = form->t0_s + 2 * (m + form->pad_m) * (n + form->pad_n) * (k + form->pad_k) / (peak * form->eff);
+    double waves = ceil(m / GEMM_TILE) * n / GEMM_TILE / multiprocessors;
+    return 1 + form->tail * (ceil(waves) - waves) / fmax(waves, 0.3);
+}
+
+double kernel_form_s(const struct gemm_form *form, double peak, double multiprocessors, double m, double n, double k)
+{
+    double whole = form->round_m > 0 ? m + form->round_m * (GEMM_TILE * ceil(m / GEMM_TILE) - m) : m;
+    double product = 2 * (whole + form->pad_m) * (n + form->pad_n) * (k + form->pad_k) / (peak * form->eff);
+    double t = form->t0_s + (form->tail > 0 ? product * tail(form, multiprocessors, m, n) : product);
     if (form->throttle > 0)
         t *= pow(1 + t / form->throttle_s, form->throttle);
     return t;
@@ -43,7 +53,7 @@ double kernel_gemm_s(const struct accelerator *accelerator, enum rate rate, doub
     const struct gemm_form *form = &accelerator->gemm[rate];
     if (form->eff <= 0)
         form = &accelerator->gemm[RATE_16BIT];
-    return form_time(form, accelerator->peak_flop_per_s[rate], m, n, k) / sustained(accelerator, rate);
+    return kernel_form_s(form, accelerator->peak_flop_per_s[rate], accelerator->sm_count, m, n, k) / sustained(accelerator, rate);
 }
 
 double kernel_wgrad_s(const struct accelerator *accelerator, enum rate rate, double m, double n, double k, double factor)
@@ -96,7 +106,7 @@ static double grouped_s(const struct accelerator *a, enum rate rate, double expe
     const struct expert_form *own = a->expert[rate].eff > 0 ? &a->expert[rate] : &a->expert[RATE_16BIT];
     const struct gemm_form *dense = a->gemm[rate].eff > 0 ? &a->gemm[rate] : &a->gemm[RATE_16BIT];
     struct gemm_form all = {.eff = own->eff, .pad_n = dense->pad_n, .pad_k = dense->pad_k, .throttle = dense->throttle, .throttle_s = dense->throttle_s};
-    return own->t0_s / 2 + experts * dense->t0_s / 4 + form_time(&all, a->peak_flop_per_s[rate], experts * m, n, k) / sustained(a, rate);
+    return own->t0_s / 2 + experts * dense->t0_s / 4 + kernel_form_s(&all, a->peak_flop_per_s[rate], a->sm_count, experts * m, n, k) / sustained(a, rate);
 }
 
 double kernel_grouped_gemm_s(const struct accelerator *accelerator, enum rate rate, double experts, double tokens, double width_in,

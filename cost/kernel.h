@@ -13,6 +13,9 @@
 /* The rate that stands in for one the accelerator lacks: fp32's own for tf32 where it is the slower one, else 16 bit. */
 enum rate kernel_rate(const struct accelerator *accelerator, enum rate rate);
 
+/* What a form says of a burst (struct gemm_form); peak: FLOP/s of its rate class. */
+double kernel_form_s(const struct gemm_form *form, double peak, double multiprocessors, double m, double n, double k);
+
 /* GEMM of m x n x k; 0 when a size is 0. A rate without a fitted form uses the
  * 16-bit form scaled to its peak. */
 double kernel_gemm_s(const struct accelerator *accelerator, enum rate rate, double m, double n, double k);

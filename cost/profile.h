@@ -23,10 +23,14 @@ enum provenance { PROVENANCE_MEASURED, PROVENANCE_PUBLISHED, PROVENANCE_DATASHEE
 extern const char *const provenance_names[]; /* "measured","published","datasheet","assumed", NULL */
 
 /* GEMM m x n x k:
- *   t = t0 + 2 (m+pad_m)(n+pad_n)(k+pad_k) / (peak * eff), then * (1 + t/throttle_s)^throttle
- * (shared/design/cost-model.md section 1, forms P5 and P7). One per rate class. */
+ *   t = t0 + 2 (m'+pad_m)(n+pad_n)(k+pad_k) / (peak * eff) * (1 + tail (ceil(W) - W) / max(W, 0.3)),
+ *   then * (1 + t/throttle_s)^throttle
+ * with m' = m + round_m (128 ceil(m/128) - m), W = ceil(m/128) n/128 / multiprocessors: tiles that are begun are done,
+ * and the last wave of tiles is not full (shared/design/cost-model.md section 1; round_m = tail = 0: forms P5 and P7; with
+ * both RT9, but with n as it is in W, so that no product is faster for being larger). One per rate class. */
 struct gemm_form {
     double eff, t0_s, pad_m, pad_n, pad_k, throttle, throttle_s; /* throttle 0 = none; eff 0 = unknown */
+    double round_m, tail;                                        /* 0 = none */
     double wgrad;                                                /* time factor of wgrad with fp32 accumulation, e.g. 1.06 */
     enum provenance provenance;
 };
@@ -171,6 +175,7 @@ struct stack {
     bool keeps_gathered;         /* sequence parallelism: the gathered inputs of column-parallel linears are kept, not gathered again */
     bool wgrad_stand_in;         /* a 16-bit tensor of each weight shape stands for gradients that were added to fp32 ones in the GEMM */
     bool whole_tensors;          /* ZeRO-1 gives whole tensors to their owners: one reduce and one broadcast each */
+    bool all_reduces;            /* ZeRO-1 sums whole gradients by an all-reduce in fp32, from and to flat copies, before its gather */
     bool flash2;                 /* fused attention is FlashAttention-2, on every accelerator */
     bool eager_activation;       /* a gated activation keeps its first factor too */
     double score_kept_bytes;     /* per attention score of an eager softmax without dropout: fp32 and 16-bit copies */

@@ -72,6 +72,8 @@ static const struct profile_field gemm_fields[] = {
     NUMBER("pad_k", ONE, G(pad_k), 0, 1e5, 100, +1, "elements added to k"),
     NUMBER("throttle", ONE, G(throttle), 0, 2, 0, +1, "exponent of slowing down with time; 0 = none"),
     NUMBER("throttle_s", SECONDS, G(throttle_s), 0, 1e6, 0, -1, "time at which slowing down begins"),
+    NUMBER("round_m", ONE, G(round_m), 0, 1, 0, +1, "share of the way to a multiple of 128 that m is rounded up"),
+    NUMBER("tail", ONE, G(tail), 0, 1, 0, +1, "share of the last wave of tiles that is paid where it is not full"),
     NUMBER("wgrad", ONE, G(wgrad), 0.1, 10, 1.06, +1, "time of the weight gradient / forward"),
     LAST,
 };
@@ -185,6 +187,7 @@ static const struct profile_field stack_fields[] = {
     SWITCH("keeps_gathered", S(keeps_gathered), 0, 0, "sequence parallelism: gathered inputs of linears are kept"),
     SWITCH("wgrad_stand_in", S(wgrad_stand_in), 0, 0, "16-bit stand-ins of weight gradients that the GEMM accumulates"),
     SWITCH("whole_tensors", S(whole_tensors), 0, 0, "ZeRO-1 reduces and broadcasts tensor by tensor"),
+    SWITCH("all_reduces", S(all_reduces), 0, 0, "ZeRO-1 sums whole gradients by an all-reduce in fp32"),
     SWITCH("flash2", S(flash2), 0, 0, "fused attention is FlashAttention-2, whatever the accelerator"),
     SWITCH("eager_activation", S(eager_activation), 0, 0, "a gated activation of two kernels keeps what is between them"),
     NUMBER("score_kept_bytes", ONE, S(score_kept_bytes), 1, 32, 6, +1, "per attention score of an eager softmax without dropout"),

@@ -7,6 +7,7 @@
 #include "cost/base/csv.h"
 #include "cost/base/err.h"
 #include "cost/base/unit.h"
+#include "cost/kernel.h"
 #include "sim/calibrate_form.h"
 
 struct shape {
@@ -14,9 +15,13 @@ struct shape {
     bool looped;
 };
 
-enum { PARAMETERS = 5 }; /* log of efficiency, t0, pad_m, pad_n, pad_k */
-static const double prior[PARAMETERS] = {-0.357, -12.4, 4.159, 4.159, 4.605}; /* 0.7, 4 us, 64, 64, 100 */
-static const double sigma[PARAMETERS] = {1, 1.5, 0.5, 0.5, 0.5};
+/* Logs of efficiency, t0, pad_m, pad_n, pad_k; of round_m / (1 - round_m) and tail / (1 - tail). */
+enum { PLAIN = 5, TILED = 7 };
+static const double plain_prior[PLAIN] = {-0.357, -12.4, 4.159, 4.159, 4.605}; /* 0.7, 4 us, 64, 64, 100 */
+static const double plain_sigma[PLAIN] = {1, 1.5, 0.5, 0.5, 0.5};
+static const double tiled_prior[TILED] = {-0.357, -12.4, 3.4, 3.4, 4.605, 0, -1.9}; /* 30, 30; a half, 0.13 (fits.md, RT9 of nine GPUs) */
+static const double tiled_sigma[TILED] = {1, 1.5, 1, 1, 0.5, 2, 0.7};
+static const int many_shapes = 200;
 static const double smallest_dimension = 256; /* below it other kernels run, which training does not use */
 static const double shortest_looped_s = 3e-5;
 
@@ -70,14 +75,32 @@ static int read_shapes(const struct csv *csv, const char *path, const char *dtyp
 
 /* ---- the fit ---- */
 
-static double predicted(const double *x, const struct shape *s, double peak)
+struct machine {
+    double peak, multiprocessors;
+    int parameters;
+};
+
+static double share_of(double x)
 {
-    return exp(x[1]) + 2 * (s->m + exp(x[2])) * (s->n + exp(x[3])) * (s->k + exp(x[4])) / (peak * exp(x[0]));
+    return 1 / (1 + exp(-x));
+}
+
+static struct gemm_form form_at(const double *x, const struct machine *machine)
+{
+    struct gemm_form form = {.eff = exp(x[0]), .t0_s = exp(x[1]), .pad_m = exp(x[2]), .pad_n = exp(x[3]), .pad_k = exp(x[4]), .provenance = PROVENANCE_MEASURED};
+    if (machine->parameters == TILED) {
+        form.round_m = share_of(x[5]);
+        form.tail = share_of(x[6]);
+    }
+    return form;
 }
 
 static double seconds(const double *x, const void *point, const void *context)
 {
-    return predicted(x, point, *(const double *)context);
+    const struct shape *s = point;
+    const struct machine *machine = context;
+    struct gemm_form form = form_at(x, machine);
+    return kernel_form_s(&form, machine->peak, machine->multiprocessors, s->m, s->n, s->k);
 }
 
 /* Bursts come first. */
@@ -94,44 +117,74 @@ static int split(struct shape *shapes, int n)
 }
 
 /* Burst over looped time of the long GEMMs. */
-static void measure_derate(const double *x, const struct shape *looped, int n, double peak, double *scratch, struct gemm_fit *ret)
+static void measure_derate(const struct machine *machine, const struct shape *looped, int n, double *scratch, struct gemm_fit *ret)
 {
-    for (int i = 0; i < n; i++)
-        if (predicted(x, &looped[i], peak) > shortest_looped_s)
-            scratch[ret->n_sustained++] = predicted(x, &looped[i], peak) / looped[i].time_s;
+    for (int i = 0; i < n; i++) {
+        double burst_s = kernel_form_s(&ret->form, machine->peak, machine->multiprocessors, looped[i].m, looped[i].n, looped[i].k);
+        if (burst_s > shortest_looped_s)
+            scratch[ret->n_sustained++] = burst_s / looped[i].time_s;
+    }
     ret->sustained = form_middle(scratch, ret->n_sustained);
 }
 
-int calibrate_gemm(const char *path, double peak, const char *dtype, const char *gpu, struct arena *arena, struct gemm_fit *ret, struct err *err)
+static int check_shares(const char *path, const struct shape *shapes, int n, double peak, double *scratch, struct err *err)
+{
+    for (int i = 0; i < n; i++)
+        scratch[i] = 2 * shapes[i].m * shapes[i].n * shapes[i].k / (shapes[i].time_s * peak);
+    return form_check_shares(path, scratch, n, err);
+}
+
+static void fit(const struct shape *shapes, int n, const struct machine *machine, const double *measured_s, struct arena *arena, struct gemm_fit *ret)
+{
+    double x[TILED];
+    bool tiled = machine->parameters == TILED;
+    struct form form = {machine->parameters, tiled ? tiled_prior : plain_prior, tiled ? tiled_sigma : plain_sigma, seconds, machine, shapes, sizeof *shapes,
+                        measured_s, n};
+    form_fit(&form, arena, x);
+    form_errors(&form, x, arena, &ret->median, &ret->p90);
+    ret->form = form_at(x, machine);
+    ret->n = n;
+}
+
+/* The plain form, or the one with tiles where it pays. */
+static void fit_best(const struct shape *shapes, int n, struct machine *machine, const double *measured_s, struct arena *arena, struct gemm_fit *ret)
+{
+    struct gemm_fit tiled = *ret;
+    machine->parameters = PLAIN;
+    fit(shapes, n, machine, measured_s, arena, ret);
+    if (n < many_shapes)
+        return;
+    machine->parameters = TILED;
+    fit(shapes, n, machine, measured_s, arena, &tiled);
+    if (tiled.median < 0.9 * ret->median)
+        *ret = tiled;
+}
+
+int calibrate_gemm(const char *path, const struct accelerator *accelerator, enum rate rate, const struct kernel_choice *choice, struct arena *arena,
+                   struct gemm_fit *ret, struct err *err)
 {
     struct csv csv;
+    struct machine machine = {accelerator->peak_flop_per_s[rate], accelerator->sm_count, PLAIN};
     int n = 0, bursts = 0;
     memset(ret, 0, sizeof *ret);
     int result = csv_load(path, &csv, err);
     struct shape *shapes = result == 0 ? arena_array(arena, csv.n_rows + 1, sizeof *shapes) : NULL;
     if (result == 0)
-        result = read_shapes(&csv, path, dtype, gpu, shapes, &n, &ret->left_out, err);
+        result = read_shapes(&csv, path, choice->dtype, choice->gpu, shapes, &n, &ret->left_out, err);
     csv_release(&csv);
     bursts = split(shapes, n);
     if (result == 0 && bursts < 3)
         result = err_add(err, "table '%s': %d GEMMs of this kind; at least 3 are needed, some 40 are good", path, bursts);
     if (result != 0)
         return result;
-    double x[PARAMETERS], *measured_s = arena_array(arena, (size_t)n, sizeof *measured_s);
-    for (int i = 0; i < bursts; i++)
-        measured_s[i] = 2 * shapes[i].m * shapes[i].n * shapes[i].k / (shapes[i].time_s * peak);
-    if (form_check_shares(path, measured_s, bursts, err) < 0)
+    double *measured_s = arena_array(arena, (size_t)n, sizeof *measured_s);
+    if (check_shares(path, shapes, bursts, machine.peak, measured_s, err) < 0)
         return -1;
     for (int i = 0; i < bursts; i++)
         measured_s[i] = shapes[i].time_s;
-    struct form form = {PARAMETERS, prior, sigma, seconds, &peak, shapes, sizeof *shapes, measured_s, bursts};
-    form_fit(&form, arena, x);
-    form_errors(&form, x, arena, &ret->median, &ret->p90);
-    if (form_check_eff(path, exp(x[0]), err) < 0)
+    fit_best(shapes, bursts, &machine, measured_s, arena, ret);
+    if (form_check_eff(path, ret->form.eff, err) < 0)
         return -1;
-    ret->n = bursts;
-    measure_derate(x, shapes + bursts, n - bursts, peak, measured_s, ret);
-    ret->form = (struct gemm_form){.eff = exp(x[0]), .t0_s = exp(x[1]), .pad_m = exp(x[2]), .pad_n = exp(x[3]), .pad_k = exp(x[4]),
-                                   .provenance = PROVENANCE_MEASURED};
+    measure_derate(&machine, shapes + bursts, n - bursts, measured_s, ret);
     return 0;
 }

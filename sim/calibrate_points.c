@@ -56,6 +56,8 @@ static int add_gemm(struct answer *a, const struct gemm_fit *fit, enum rate rate
     int bad = add(a, SECTION_GEMM, name, key, "eff", fit->form.eff, "1") | add(a, SECTION_GEMM, name, key, "t0_s", fit->form.t0_s, "us") |
               add(a, SECTION_GEMM, name, key, "pad_m", fit->form.pad_m, "1") | add(a, SECTION_GEMM, name, key, "pad_n", fit->form.pad_n, "1") |
               add(a, SECTION_GEMM, name, key, "pad_k", fit->form.pad_k, "1");
+    if (fit->form.tail > 0)
+        bad |= add(a, SECTION_GEMM, name, key, "round_m", fit->form.round_m, "1") | add(a, SECTION_GEMM, name, key, "tail", fit->form.tail, "1");
     if (fit->n_sustained > 0)
         bad |= add(a, SECTION_ACCELERATOR, name, "", rate == RATE_16BIT ? "sustained" : "sustained_low", fit->sustained, "1");
     return bad;
@@ -65,6 +67,8 @@ static void print_gemm(const struct gemm_fit *fit, const struct accelerator *acc
 {
     printf("GEMM of %s, %s: t = %.3g us + 2 (m+%.3g)(n+%.3g)(k+%.3g) / (%.4g TFLOP/s x %.3f)\n", accelerator->name, profile_rate_names[rate],
            fit->form.t0_s * 1e6, fit->form.pad_m, fit->form.pad_n, fit->form.pad_k, accelerator->peak_flop_per_s[rate] * 1e-12, fit->form.eff);
+    if (fit->form.tail > 0)
+        printf("m rounded %.2f of the way to whole tiles of 128; %.2f of the last wave's tail paid\n", fit->form.round_m, fit->form.tail);
     printf("%d shapes, |error| median %.1f %%, p90 %.1f %%", fit->n, 100 * fit->median, 100 * fit->p90);
     if (fit->left_out > 0)
         printf("; %d rows left out: a dimension under 256, or no measurement", fit->left_out);
@@ -80,6 +84,7 @@ static struct json *gemm_to_json(const struct gemm_fit *fit)
     struct json *root = json_new_object();
     const struct { const char *name; double value; } numbers[] = {
         {"eff", fit->form.eff}, {"t0_s", fit->form.t0_s}, {"pad_m", fit->form.pad_m}, {"pad_n", fit->form.pad_n}, {"pad_k", fit->form.pad_k},
+        {"round_m", fit->form.round_m}, {"tail", fit->form.tail},
         {"median_error", fit->median}, {"p90_error", fit->p90}, {"sustained", fit->sustained}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         json_put_number(root, numbers[i].name, numbers[i].value);
@@ -113,7 +118,7 @@ static int run_gemm(struct answer *a, const struct profile *profile, struct aren
     struct kernel_choice choice = choice_of(p);
     enum rate rate = rate_of(choice.dtype);
     if (find_accelerator(a, profile, rate, &accelerator) < 0 ||
-        calibrate_gemm(p->gemm, accelerator.peak_flop_per_s[rate], choice.dtype, choice.gpu, arena, &fit, a->err) < 0)
+        calibrate_gemm(p->gemm, &accelerator, rate, &choice, arena, &fit, a->err) < 0)
         return -1;
     if (p->format == FORMAT_TABLE)
         print_gemm(&fit, &accelerator, rate);

@@ -8,6 +8,7 @@
 #include "cost/base/err.h"
 #include "cost/profile.h"
 #include "sim/calibrate.h"
+#include "cost/kernel.h"
 #include "sim/calibrate_gemm.h"
 #include "sim/calibrate_kernels.h"
 #include "sim/calibrate_nccl.h"
@@ -39,6 +40,9 @@ static void solves(void)
     arena_release(&arena);
 }
 
+static const struct accelerator measured = {.peak_flop_per_s = {[RATE_16BIT] = 1000e12}, .hbm_bytes_per_s = 3e12, .sm_count = 132};
+static const struct kernel_choice every = {"", ""};
+
 /* Points made from a form are fitted back to it. */
 static void fits_gemms(void)
 {
@@ -53,25 +57,42 @@ static void fits_gemms(void)
                 double t = 5 + 2 * (m + 64.0) * (n + 64.0) * (k + 100.0) / (1000e12 * 0.75) * 1e6;
                 used += (size_t)snprintf(text + used, sizeof text - used, "%d,%d,%d,%.4f,\n%d,%d,%d,%.4f,sustained\n", m, n, k, t, m, n, k, t / 0.8);
             }
-    CHECK_INT(calibrate_gemm(write_file("gemm", text), 1000e12, "", "", &arena, &fit, &err), 0);
+    CHECK_INT(calibrate_gemm(write_file("gemm", text), &measured, RATE_16BIT, &every, &arena, &fit, &err), 0);
     CHECK_DOUBLE(fit.form.eff, 0.75, 0.01);
     CHECK_DOUBLE(fit.form.t0_s, 5e-6, 0.05);
     CHECK(fit.median < 0.005 && fit.n == 60);
     CHECK_INT(fit.left_out, 2);
     CHECK_DOUBLE(fit.sustained, 0.8, 0.01);
-    CHECK_INT(calibrate_gemm(write_file("few", "m,n,k,time_us\n512,512,512,9\n"), 1e15, "", "", &arena, &fit, &err), -1);
+    CHECK_INT(calibrate_gemm(write_file("few", "m,n,k,time_us\n512,512,512,9\n"), &measured, RATE_16BIT, &every, &arena, &fit, &err), -1);
     CHECK_CONTAINS(err.text, "at least 3");
     arena_release(&arena);
 }
 
-static const struct accelerator measured = {.peak_flop_per_s = {[RATE_16BIT] = 1000e12}, .hbm_bytes_per_s = 3e12, .sm_count = 132};
+/* Hundreds of points of a device whose last wave of tiles is not full. */
+static void fits_tiles(void)
+{
+    struct arena arena = {0};
+    struct err err = {0};
+    struct gemm_fit fit;
+    static char text[40000];
+    static const struct gemm_form form = {.eff = 0.8, .t0_s = 6e-6, .pad_m = 10, .pad_n = 5, .pad_k = 100, .round_m = 0.9, .tail = 0.2};
+    size_t used = (size_t)snprintf(text, sizeof text, "m,n,k,time_us\n");
+    for (int m = 260; m <= 4096; m += m < 1500 ? 75 : 700)
+        for (int n = 1024; n <= 6144; n += 1280)
+            for (int k = 1024; k <= 4096; k *= 2)
+                used += (size_t)snprintf(text + used, sizeof text - used, "%d,%d,%d,%.5f\n", m, n, k, 1e6 * kernel_form_s(&form, 1000e12, 132, m, n, k));
+    CHECK_INT(calibrate_gemm(write_file("tiles", text), &measured, RATE_16BIT, &every, &arena, &fit, &err), 0);
+    CHECK(fit.n > 200 && fit.median < 0.003);
+    CHECK_DOUBLE(fit.form.tail, 0.2, 0.1);
+    CHECK_DOUBLE(fit.form.round_m, 0.9, 0.1);
+    arena_release(&arena);
+}
 
 static void fits_attention(void)
 {
     struct arena arena = {0};
     struct err err = {0};
     struct attention_fit fits[4];
-    struct kernel_choice all = {"", ""};
     static char text[60000];
     size_t used = (size_t)snprintf(text, sizeof text, "batch,seq,heads,kv_heads,head_dim,causal,direction,time_us\n1,4096,8,8,128,0,fwd,1\n1,4096,8,8,96,1,fwd,1\n");
     for (int dim = 64; dim <= 128; dim *= 2)
@@ -81,7 +102,7 @@ static void fits_attention(void)
                 double t = 6 + 1e6 * (flop * (1 + 200.0 / seq) * (1 + 0.5 / waves) / (1000e12 * 0.6) + bytes / (0.7 * 3e12));
                 used += (size_t)snprintf(text + used, sizeof text - used, "1,%d,%d,8,%d,1,fwd,%.5f\n1,%d,%d,8,%d,1,bwd,%.5f\n", seq, heads, dim, t, seq, heads, dim, 2.5 * t);
             }
-    CHECK_INT(calibrate_attention(write_file("attention", text), &measured, &all, &arena, fits, 4, &err), 2);
+    CHECK_INT(calibrate_attention(write_file("attention", text), &measured, &every, &arena, fits, 4, &err), 2);
     for (int i = 0; i < 2; i++) {
         CHECK_INT(fits[i].form.head_dim, i == 0 ? 64 : 128);
         CHECK_INT(fits[i].n, 24);
@@ -93,10 +114,10 @@ static void fits_attention(void)
     used = (size_t)snprintf(text, sizeof text, "batch,seq,heads,kv_heads,head_dim,head_dim_v,forward_us,backward_us\n1,2048,8,8,128,64,1,1\n");
     for (int seq = 512; seq <= 16384; seq *= 2)
         used += (size_t)snprintf(text + used, sizeof text - used, "1,%d,32,8,128,128,%d,%d\n", seq, seq * seq / 4000, seq * seq / 1600);
-    CHECK_INT(calibrate_attention(write_file("columns", text), &measured, &all, &arena, fits, 4, &err), 1);
+    CHECK_INT(calibrate_attention(write_file("columns", text), &measured, &every, &arena, fits, 4, &err), 1);
     CHECK_INT(fits[0].n_backward, 6);
     CHECK_DOUBLE(fits[0].form.backward, 2.5, 0.15);
-    CHECK_INT(calibrate_attention(write_file("none", "batch,seq,heads,head_dim,time_us\n1,512,8,128,9\n"), &measured, &all, &arena, fits, 4, &err), -1);
+    CHECK_INT(calibrate_attention(write_file("none", "batch,seq,heads,head_dim,time_us\n1,512,8,128,9\n"), &measured, &every, &arena, fits, 4, &err), -1);
     CHECK_CONTAINS(err.text, "no head width with 6 causal forward rows");
     arena_release(&arena);
 }
@@ -108,7 +129,6 @@ static void refuses_other_units(void)
         double unit;
         const char *says;
     } cases[] = {{1e-6, "times the accelerator's peak; is time_us in microseconds"}, {1, NULL}, {1e3, "% of the accelerator's peak; is time_us in microseconds"}};
-    struct kernel_choice all = {"", ""};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct arena arena = {0};
         struct err err = {0};
@@ -123,9 +143,9 @@ static void refuses_other_units(void)
             snprintf(groups + strlen(groups), sizeof groups - strlen(groups), "8,512,4096,%d,%.9f\n", 512 * k, us);
         }
         int result = cases[i].says ? -1 : 0;
-        CHECK_INT(calibrate_gemm(write_file("unit-gemm", gemms), 1000e12, "", "", &arena, &gemm, &err), result);
-        CHECK_INT(calibrate_attention(write_file("unit-attention", cores), &measured, &all, &arena, attention, 1, &err), cases[i].says ? -1 : 1);
-        CHECK_INT(calibrate_experts(write_file("unit-experts", groups), &measured, RATE_16BIT, &all, &arena, &expert, &err), result);
+        CHECK_INT(calibrate_gemm(write_file("unit-gemm", gemms), &measured, RATE_16BIT, &every, &arena, &gemm, &err), result);
+        CHECK_INT(calibrate_attention(write_file("unit-attention", cores), &measured, &every, &arena, attention, 1, &err), cases[i].says ? -1 : 1);
+        CHECK_INT(calibrate_experts(write_file("unit-experts", groups), &measured, RATE_16BIT, &every, &arena, &expert, &err), result);
         CHECK_INT(err.count, cases[i].says ? 3 : 0);
         if (cases[i].says)
             CHECK_CONTAINS(err.text, cases[i].says);
@@ -140,14 +160,13 @@ static void refuses_one_time(void)
     struct err err = {0};
     struct gemm_fit gemm;
     struct attention_fit attention[1];
-    struct kernel_choice all = {"", ""};
     char gemms[2000] = "m,n,k,time_us\n", cores[2000] = "batch,seq,heads,head_dim,time_us\n";
     for (int k = 1; k <= 32; k *= 2) {
         snprintf(gemms + strlen(gemms), sizeof gemms - strlen(gemms), "4096,4096,%d,100\n4096,1024,%d,100\n", 256 * k, 256 * k);
         snprintf(cores + strlen(cores), sizeof cores - strlen(cores), "1,%d,32,128,100\n4,%d,32,128,100\n", 256 * k, 256 * k);
     }
-    CHECK_INT(calibrate_gemm(write_file("one-time-gemm", gemms), 1000e12, "", "", &arena, &gemm, &err), -1);
-    CHECK_INT(calibrate_attention(write_file("one-time-attention", cores), &measured, &all, &arena, attention, 1, &err), -1);
+    CHECK_INT(calibrate_gemm(write_file("one-time-gemm", gemms), &measured, RATE_16BIT, &every, &arena, &gemm, &err), -1);
+    CHECK_INT(calibrate_attention(write_file("one-time-attention", cores), &measured, &every, &arena, attention, 1, &err), -1);
     CHECK_INT(err.count, 2);
     CHECK_CONTAINS(err.text, "the times do not grow with the work");
     arena_release(&arena);
@@ -159,7 +178,6 @@ static void fits_experts(void)
     struct arena arena = {0};
     struct err err = {0};
     struct expert_fit fit;
-    struct kernel_choice all = {"", ""};
     static char text[60000];
     size_t used = (size_t)snprintf(text, sizeof text, "stage,tokens,hidden,inter,topk,experts,tp,ep,dist,bad,ng,m,n,k,time_us\nfwd,,,,,,,,,1,8,64,1024,1024,1\n");
     for (int m = 32; m <= 4096; m *= 2)
@@ -169,16 +187,16 @@ static void fits_experts(void)
             double mlp = 20 + 1e6 * (3 * flop / (1000e12 * 0.7) + 8.0 * m * (8 * 2048 + 12 * n) / (0.8 * 3e12) + 4.0 * (8 * m / 2) * 2048 / (0.8 * 3e12));
             used += (size_t)snprintf(text + used, sizeof text - used, "fwd,%d,2048,%d,2,16,1,2,balanced,0,,,,,%.5f\nfwd,%d,2048,%d,2,16,1,2,power_law,0,,,,,1\n", 8 * m, n, mlp, 8 * m, n);
         }
-    CHECK_INT(calibrate_experts(write_file("experts", text), &measured, RATE_16BIT, &all, &arena, &fit, &err), 0);
+    CHECK_INT(calibrate_experts(write_file("experts", text), &measured, RATE_16BIT, &every, &arena, &fit, &err), 0);
     CHECK_INT(fit.n, 64);
     CHECK_INT(fit.n_wgrad, 32);
     CHECK_DOUBLE(fit.form.eff, 0.7, 0.02);
     CHECK_DOUBLE(fit.form.pad_m, 250, 0.03);
     CHECK_DOUBLE(fit.form.t0_s, 20e-6, 0.05);
     CHECK_DOUBLE(fit.form.wgrad, 1.3, 0.02);
-    CHECK_INT(calibrate_experts(write_file("fast", "ng,m,n,k,time_us\n8,64,1024,1024,.1\n8,640,1024,1024,12\n8,64,1024,8192,10\n"), &measured, RATE_16BIT, &all, &arena, &fit, &err), 0);
+    CHECK_INT(calibrate_experts(write_file("fast", "ng,m,n,k,time_us\n8,64,1024,1024,.1\n8,640,1024,1024,12\n8,64,1024,8192,10\n"), &measured, RATE_16BIT, &every, &arena, &fit, &err), 0);
     CHECK(fit.form.eff < 0.95);
-    CHECK_INT(calibrate_experts(write_file("few", "ng,m,n,k,time_us\n"), &measured, RATE_16BIT, &all, &arena, &fit, &err), -1);
+    CHECK_INT(calibrate_experts(write_file("few", "ng,m,n,k,time_us\n"), &measured, RATE_16BIT, &every, &arena, &fit, &err), -1);
     CHECK_CONTAINS(err.text, "0 rows of grouped GEMMs");
     arena_release(&arena);
 }
@@ -351,6 +369,7 @@ int main(void)
     char command[100];
     solves();
     fits_gemms();
+    fits_tiles();
     fits_attention();
     refuses_other_units();
     refuses_one_time();
