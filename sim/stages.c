@@ -434,6 +434,16 @@ static double owners_s(const struct stages *s, double layers)
     return 2 * layers * tensors_per_layer * (double)span->ranks * s->question->cluster->group[span->node_group].fabric.ring_hop_s;
 }
 
+/* Gradients to the ranks that hold their optimizer states. With all_reduces (Aleph-Alpha/scaling, core/optimizer/allreduce.py):
+ * flattened, divided, cast to fp32, summed everywhere, cast back and spread out, 24 bytes of passes per parameter. */
+static double sharded_reduce_s(const struct stages *s, double dense, double expert, double gradient)
+{
+    if (!s->prices->stack->all_reduces || s->plan->zero != 1 || s->dp_ways <= 1)
+        return group_collective(s, COLLECTIVE_REDUCE_SCATTER, dense * gradient, expert * gradient);
+    return group_collective(s, COLLECTIVE_ALL_REDUCE, 4 * dense, 4 * expert) +
+           kernel_pointwise_s(&s->question->cluster->accelerator, 24 * (dense + expert));
+}
+
 struct rank_step stages_rank_step(const struct stages *s, int rank, const struct stage_price *sum)
 {
     const struct plan *plan = s->plan;
@@ -449,7 +459,7 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
         if (plan->zero == 0) {
             reduce = group_collective(s, COLLECTIVE_ALL_REDUCE, dense * gradient, expert * gradient);
         } else {
-            reduce = group_collective(s, COLLECTIVE_REDUCE_SCATTER, dense * gradient, expert * gradient);
+            reduce = sharded_reduce_s(s, dense, expert, gradient);
             gather = group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight, expert * weight);
         }
         /* sharded gradients are reduced after every micro-batch (a pipeline keeps them whole until the last) */

@@ -110,8 +110,6 @@ const char *run_stack_name(const struct run *run)
         return "megatron-zb-flash";
     if (strcmp(name, "fsdp2") == 0 && says(run->kernels, "liger"))
         return "fsdp2-liger";
-    if (strcmp(name, "fsdp1") == 0 && says(run->kernels, "triton"))
-        return "fsdp1-triton";
     if (strcmp(name, "torchtitan") == 0 && !says(run->kernels, "compile"))
         return "torchtitan-eager";
     return name;
@@ -333,13 +331,20 @@ static void set_adapters(const struct run *run, struct run_plan *ret)
     note(ret->assumed, "lora_rank %d on %s", ret->plan.lora_rank, ret->plan.lora_modules ? "linear_qkv" : "all linears");
 }
 
+/* Stacks that stayed with FlashAttention's first version. llm-foundry's "gpu" installation and its Triton kernel until March
+ * 2024 (mosaicml/llm-foundry #722, #1023); InternEvo's instructions and images: v1.0.5 (its doc/en/install.md). */
+static bool has_flash1(const struct run *run)
+{
+    return strcmp(run->stack, "internevo") == 0 || (strcmp(run->stack, "fsdp1") == 0 && strcmp(run->date, "2024-03") < 0);
+}
+
 static void set_attention(const struct run *run, struct run_plan *ret)
 {
     bool flash = says(run->kernels, "flash") && !says(run->kernels, "no flash");
     bool unfused = says(run->kernels, "no flash") || strcmp(run->kernels, "torch") == 0 || strcmp(run->kernels, "fused") == 0;
     bool early = before_flash(run) && strcmp(stack_words(run)->ours, "megatron") == 0;
     bool fork = strcmp(run->stack, "megatron-zb") == 0 && strcmp(run->date, "2024-06") < 0; /* the fork of 2023 */
-    if (says(run->kernels, "attentionv1"))
+    if (says(run->kernels, "attentionv1") || has_flash1(run))
         ret->plan.attention = ATTENTION_FLASH1;
     if (flash)
         return;
@@ -356,6 +361,13 @@ static void set_attention(const struct run *run, struct run_plan *ret)
 static void set_dropout(const struct run *run, struct run_plan *ret)
 {
     ret->plan.dropout = strcmp(run->stack, "megatron-zb") == 0 || strcmp(run->stack, "megatron-deepspeed") == 0 || (before_flash(run) && strcmp(stack_words(run)->ours, "megatron") == 0);
+}
+
+/* Composer's mixed precision: DEFAULT reduces gradients in fp32, PURE in 16 bit. */
+static void set_gradients(const struct run *run, struct run_plan *ret)
+{
+    if (says(run->precision, "mp_mode PURE"))
+        ret->plan.grad_bytes = 2;
 }
 
 /* Liger's kernels take head and loss together, in slices. */
@@ -416,10 +428,23 @@ static void set_copies(const struct run *run, struct run_plan *ret)
 
 /* ---- cluster ---- */
 
+/* Aleph Alpha's tables leave the network out and their paper (arXiv:2311.05610) says "200Gb/s HDR": a node is taken to have
+ * two such ports, with which the parts of their steps that grow with the parameters of a rank agree. */
+static void assume_hdr(struct run_plan *ret)
+{
+    if (ret->nodes <= 1)
+        return;
+    ret->nics_per_node = 2;
+    ret->nic_gbps = 200;
+    note(ret->assumed, "2 NICs of 200 Gbit/s a node");
+}
+
 /* "800 Gbps inter-node", "1600Gbps RoCE per node", "4x100Gb RoCE per node", "400Gb/s RDMA per GPU". */
 static void set_network(const struct run *run, struct run_plan *ret)
 {
     const char *unit = strstr(run->hardware, "Gb");
+    if (!unit && strcmp(run->stack, "aleph-alpha-scaling") == 0)
+        assume_hdr(ret);
     if (!unit)
         return;
     const char *digits = unit;
@@ -516,6 +541,7 @@ void run_plan_of(const struct run *run, const struct model *model, struct run_pl
     set_dropout(run, ret);
     set_loss(run, ret);
     set_bridge(run, model, ret);
+    set_gradients(run, ret);
     set_nodes(run, ret);
     set_network(run, ret);
     if (run_layout(run, model, &ret->plan, ret->assumed, ret->reason) < 0 && !*ret->reason)
