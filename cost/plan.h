@@ -133,12 +133,13 @@ enum plan_rule {
     RULE_WORLD, RULE_HEADS_TP, RULE_KV_HEADS_TP, RULE_FFN_TP, RULE_VOCAB_TP, RULE_SP_NEEDS_TP, RULE_SEQ_SP_CP, RULE_CP_HEADS,
     RULE_LAYERS_SPLIT, RULE_LAYERS_LIST, RULE_PP_LAYERS, RULE_VP_NEEDS_PP, RULE_VP_SCHEDULE, RULE_MICRO_BATCHES_PP, RULE_BATCH, RULE_DP_BATCH,
     RULE_EP_EXPERTS, RULE_EP_WORLD, RULE_EP_DENSE, RULE_ETP_FFN, RULE_EP_SP, RULE_ZERO_PP, RULE_PRECISION_ACCELERATOR, RULE_SEQ_MODEL,
-    RULE_RECOMPUTE_LAYERS, RULE_SCHEDULE, RULE_RANK_ORDER, RULE_ADAPTERS, RULES
+    RULE_RECOMPUTE_LAYERS, RULE_SCHEDULE, RULE_RANK_ORDER, RULE_ADAPTERS, RULE_DP_SHARD, RULE_OFFLOAD, RULES
 };
 extern const char *const plan_rule_names[]; /* short reason for counts: "tp does not divide attention heads", ... */
 
 /* Every broken rule as a bit set; no strings, no allocation (the search's test).
- * cluster may be NULL (world and accelerator rules are then not tested). */
+ * cluster may be NULL (world and accelerator rules are then not tested), and model
+ * (what is left are the rules of the plan alone). */
 uint32_t plan_broken_rules(const struct plan *plan, const struct model *model, const struct cluster *cluster);
 /* The same as sentences with the nearest valid values, all at once. Returns 0 or -1. */
 int plan_check(const struct plan *plan, const struct model *model, const struct cluster *cluster, struct err *warn, struct err *err);

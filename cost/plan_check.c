@@ -173,7 +173,7 @@ static void say_vocab(const struct plan_check *c)
 static void say_sp_needs_tp(const struct plan_check *c)
 {
     err_add(c->err, "sequence_parallel needs tp > 1, but tp is 1; set sequence_parallel to false or tp to %s",
-            c->model->heads % 2 == 0 ? "2" : plan_divisors(c->model->heads).text);
+            !c->model || c->model->heads % 2 == 0 ? "2" : plan_divisors(c->model->heads).text);
 }
 
 static void say_sequence(const struct plan_check *c)
@@ -269,6 +269,24 @@ static void say_adapters(const struct plan_check *c)
             idle == all ? "none, lora_rank must be 0" : plan_join_bits(lora_module_names, all & ~idle, there, sizeof there));
 }
 
+static void say_dp_shard(const struct plan_check *c)
+{
+    int64_t ranks = plan_mul(c->plan->dp, c->plan->cp);
+    err_add(c->err, "dp_shard %d does not divide dp %d x cp %d = %lld: %lld %% %d = %lld; valid dp_shard: %s", c->plan->dp_shard, c->plan->dp, c->plan->cp,
+            ll(ranks), ll(ranks), c->plan->dp_shard, ll(ranks % c->plan->dp_shard), plan_divisors(ranks).text);
+}
+
+static void say_offload(const struct plan_check *c)
+{
+    char modules[160];
+    if (c->plan->offload_layers > 0)
+        err_add(c->err, "activation_offload_layers %d goes with recompute 'none' or 'selective', not 'full': what is recomputed is not kept; set it to 0 or recompute to none",
+                c->plan->offload_layers);
+    if (c->plan->offload_modules)
+        err_add(c->err, "offload_modules %s go with recompute 'none' or 'selective', not 'full': what is recomputed is not kept; set them to null or recompute to none",
+                plan_join_bits(offload_module_names, c->plan->offload_modules, modules, sizeof modules));
+}
+
 static void (*const sayings[RULES])(const struct plan_check *) = {
     [RULE_WORLD] = say_world,
     [RULE_HEADS_TP] = say_heads,
@@ -298,6 +316,8 @@ static void (*const sayings[RULES])(const struct plan_check *) = {
     [RULE_SCHEDULE] = plan_say_schedule,
     [RULE_RANK_ORDER] = say_rank_order,
     [RULE_ADAPTERS] = say_adapters,
+    [RULE_DP_SHARD] = say_dp_shard,
+    [RULE_OFFLOAD] = say_offload,
 };
 
 /* --- what is allowed but worth knowing ------------------------------------- */
@@ -351,7 +371,9 @@ int plan_check(const struct plan *plan, const struct model *model, const struct 
         if (broken & (uint32_t)1 << rule)
             sayings[rule](&c);
     warn_tp_nodes(&w);
-    warn_model(&w);
-    plan_warn_idle(&w);
+    if (model) {
+        warn_model(&w);
+        plan_warn_idle(&w);
+    }
     return broken ? -1 : 0;
 }

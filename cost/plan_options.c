@@ -68,12 +68,6 @@ int plan_read_options(struct json_at at, struct plan *plan, struct err *err)
     plan->vocab_parallel = (enum vocab_parallel)vocab;
     plan->cross_entropy = (enum cross_entropy)loss;
     plan->moment_bytes = state >= 0 ? state_bytes[state] : plan->moment_bytes;
-    if (!bad && plan->recompute == RECOMPUTE_FULL && (plan->offload_layers > 0 || plan->offload_modules))
-        return err_add(err, "file '%s': activations are offloaded (field '%s') and recomputed (recompute full): choose one, or recompute none or selective",
-                       at.file, plan->offload_layers > 0 ? "activation_offload_layers" : "offload_modules");
-    if (!bad && plan->dp_shard > 0 && (int64_t)plan->dp * plan->cp % plan->dp_shard != 0)
-        return err_add(err, "file '%s': field 'dp_shard' is %d, which does not divide dp x cp = %lld", at.file, plan->dp_shard,
-                       (long long)plan->dp * plan->cp);
     return bad ? -1 : 0;
 }
 

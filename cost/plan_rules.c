@@ -40,6 +40,8 @@ const char *const plan_rule_names[] = {
     [RULE_SCHEDULE] = "schedule cannot be built for this pp",
     [RULE_RANK_ORDER] = "rank order does not place the groups",
     [RULE_ADAPTERS] = "no linear of the model takes the adapters",
+    [RULE_DP_SHARD] = "dp_shard does not divide dp*cp",
+    [RULE_OFFLOAD] = "activations offloaded and recomputed",
     [RULES] = NULL,
 };
 _Static_assert(RULES <= 32, "one bit per rule");
@@ -90,15 +92,19 @@ int64_t plan_sequence_unit(const struct plan *plan)
  * be replicated over tp (Megatron-LM asserts sequence parallelism; DeepSpeed drops
  * duplicates). Ulysses exchanges heads for sequence (arXiv:2309.14509): whole heads
  * per rank, kv heads replicated as under tp. A learned position table ends. */
+static uint32_t broken_sequence_split(const struct plan *plan)
+{
+    return bit_if(plan->sequence_parallel && plan->tp == 1, RULE_SP_NEEDS_TP) |
+           bit_if(plan->seq_len % plan_sequence_unit(plan) != 0, RULE_SEQ_SP_CP);
+}
+
 static uint32_t broken_sequence(const struct plan *plan, const struct model *model)
 {
     int64_t parts = plan_mul(plan->tp, plan->cp);
     bool ulysses = plan->cp > 1 && plan->context_parallel == CP_ULYSSES;
     bool heads = model->heads % parts != 0 || (model->kv_heads > 0 && !either_divides(model->kv_heads, parts));
     bool replicated = model->experts > 0 && plan->tp > 1 && plan->ep > 1 && !plan->sequence_parallel;
-    return bit_if(plan->sequence_parallel && plan->tp == 1, RULE_SP_NEEDS_TP) |
-           bit_if(plan->seq_len % plan_sequence_unit(plan) != 0, RULE_SEQ_SP_CP) |
-           bit_if(ulysses && heads, RULE_CP_HEADS) |
+    return bit_if(ulysses && heads, RULE_CP_HEADS) |
            bit_if(replicated && !plan_stack_is(plan, "deepspeed"), RULE_EP_SP) |
            bit_if(model->learned_positions && !model->positions_assumed && model->max_positions > 0 && plan->seq_len > model->max_positions,
                   RULE_SEQ_MODEL);
@@ -122,9 +128,7 @@ static bool list_is_broken(const struct plan *plan, const struct model *model)
  * pipeline chunk, and means something only with full recompute. */
 static bool recompute_is_broken(const struct plan *plan, const struct model *model)
 {
-    if (plan->recompute_layers < 0)
-        return false;
-    return plan->recompute != RECOMPUTE_FULL || plan->recompute_layers > plan_largest_chunk(plan, model);
+    return plan->recompute_layers > plan_largest_chunk(plan, model);
 }
 
 static uint32_t broken_layers(const struct plan *plan, const struct model *model)
@@ -222,12 +226,22 @@ static uint32_t broken_experts(const struct plan *plan, const struct model *mode
  * are kept for the whole step (Llama 3, arXiv:2407.21783 section 3.3.2); ZeRO-3
  * with pp only where FSDP2 wraps the stages. DeepSpeed and unpadded stacks cut the
  * vocabulary as it is; Megatron-LM pads it to 128*tp (V06). */
-static uint32_t broken_by_stack(const struct plan *plan, const struct model *model)
+static uint32_t broken_zero(const struct plan *plan)
 {
     bool zero_pp = plan->zero >= 2 && plan->pp > 1 &&
                    (plan_stack_is(plan, "deepspeed") || (plan->zero == 3 && !plan_stack_is_torch(plan)));
-    return bit_if(zero_pp || plan->zero < 0 || plan->zero > 3, RULE_ZERO_PP) |
-           bit_if(model->vocab % plan->tp != 0 && !plan_stack_pads_vocab(plan), RULE_VOCAB_TP);
+    return bit_if(zero_pp || plan->zero < 0 || plan->zero > 3, RULE_ZERO_PP);
+}
+
+/* Hybrid sharding cuts dp x cp into equal groups (Megatron-LM: data-parallel size %
+ * num-distributed-optimizer-instances). Megatron-core: what is recomputed from a layer's
+ * input is not kept, so there is nothing to offload. recompute_layers belongs to full. */
+static uint32_t broken_sharing(const struct plan *plan)
+{
+    bool offloads = plan->offload_layers > 0 || plan->offload_modules != 0;
+    return bit_if(plan->dp_shard > 0 && plan_mul(plan->dp, plan->cp) % plan->dp_shard != 0, RULE_DP_SHARD) |
+           bit_if(plan->recompute_layers >= 0 && plan->recompute != RECOMPUTE_FULL, RULE_RECOMPUTE_LAYERS) |
+           bit_if(offloads && plan->recompute == RECOMPUTE_FULL, RULE_OFFLOAD);
 }
 
 /* MXFP8 is what came with 4-bit tensor cores (Blackwell, CDNA4). */
@@ -256,15 +270,23 @@ bool plan_sizes_are_positive(const struct plan *plan)
            plan->etp > 0 && plan->micro_batch > 0 && plan->global_batch > 0 && plan->seq_len > 0;
 }
 
+static uint32_t broken_by_model(const struct plan *plan, const struct model *model, bool order)
+{
+    uint32_t broken = broken_widths(plan, model) | broken_sequence(plan, model) | broken_layers(plan, model) |
+                      broken_experts(plan, model) | broken_adapters(plan, model) |
+                      bit_if(model->vocab % plan->tp != 0 && !plan_stack_pads_vocab(plan), RULE_VOCAB_TP);
+    bool experts = order && model->experts > 0 && (broken & bit_if(true, RULE_EP_WORLD)) == 0;
+    return broken | bit_if(experts && !plan_experts_aligned(plan), RULE_RANK_ORDER);
+}
+
 uint32_t plan_broken_rules(const struct plan *plan, const struct model *model, const struct cluster *cluster)
 {
     if (!plan_sizes_are_positive(plan))
         return bit_if(true, RULE_WORLD);
     bool order = plan_order_is_permutation(plan);
-    uint32_t broken = broken_widths(plan, model) | broken_sequence(plan, model) | broken_layers(plan, model) |
-                      broken_pipeline(plan) | broken_experts(plan, model) | broken_by_stack(plan, model) | broken_adapters(plan, model);
-    bool experts = model->experts > 0 && (broken & bit_if(true, RULE_EP_WORLD)) == 0;
-    broken |= bit_if(!order || (experts && !plan_experts_aligned(plan)), RULE_RANK_ORDER);
+    uint32_t broken = broken_sequence_split(plan) | broken_pipeline(plan) | broken_zero(plan) | broken_sharing(plan) | bit_if(!order, RULE_RANK_ORDER);
+    if (model)
+        broken |= broken_by_model(plan, model, order);
     if (cluster)
         broken |= bit_if(plan_world(plan) != cluster->accelerators, RULE_WORLD) |
                   bit_if(!plan_accelerator_has(cluster, plan->precision), RULE_PRECISION_ACCELERATOR);

@@ -43,6 +43,9 @@ static const char *const rule_words[RULES + 1] = {
     [RULE_RECOMPUTE_LAYERS] = "RECOMPUTE_LAYERS",
     [RULE_SCHEDULE] = "SCHEDULE",
     [RULE_RANK_ORDER] = "RANK_ORDER",
+    [RULE_ADAPTERS] = "ADAPTERS",
+    [RULE_DP_SHARD] = "DP_SHARD",
+    [RULE_OFFLOAD] = "OFFLOAD",
 };
 
 struct golden_case {

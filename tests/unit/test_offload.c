@@ -89,7 +89,6 @@ static void test_json(void)
 {
     static const struct { const char *text, *sentence; } rows[] = {
         {"{\"activation_offload_layers\": 4, \"offload_modules\": [\"core_attn\", \"moe_act\"]}", NULL},
-        {"{\"activation_offload_layers\": 4, \"recompute\": \"full\"}", "activations are offloaded (field 'activation_offload_layers') and recomputed"},
         {"{\"activation_offload_layers\": -1}", "activation_offload_layers"},
         {"{\"offload_modules\": [\"mlp\"]}", "holds 'mlp', which is none of attn_norm"},
         {"{\"offload_modules\": \"moe_act\"}", "must be a list of attn_norm"},

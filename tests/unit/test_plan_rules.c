@@ -397,6 +397,32 @@ static void test_warnings(void)
     CHECK_CONTAINS(warn.text, "tp 8 reaches across 2 nodes of 4");
 }
 
+/* What the fields say to each other, whatever the model: also without one. */
+static void test_without_model(void)
+{
+    static const struct expectation table[] = {
+        {"{}", 0, ""},
+        {"{\"tp\":3,\"pp\":7}", 0, ""},
+        {"{\"sequence_parallel\":true}", R(SP_NEEDS_TP), "set sequence_parallel to false or tp to 2"},
+        {"{\"cp\":4,\"seq_len\":4100}", R(SEQ_SP_CP), "nearest valid: 4096 or 4104"},
+        {"{\"dp\":3}", R(BATCH), "128 % 3 = 2"},
+        {"{\"vp\":2}", R(VP_NEEDS_PP), "pp to at least 2"},
+        {"{\"recompute_layers\":2}", R(RECOMPUTE_LAYERS), "goes only with recompute 'full', not 'none'"},
+        {"{\"dp\":8,\"dp_shard\":3}", R(DP_SHARD), "dp_shard 3 does not divide dp 8 x cp 1 = 8: 8 % 3 = 2; valid dp_shard: 1, 2, 4, 8"},
+        {"{\"dp\":8,\"dp_shard\":16}", R(DP_SHARD), "valid dp_shard: 1, 2, 4, 8"},
+        {"{\"dp\":8,\"dp_shard\":4}", 0, ""},
+        {"{\"recompute\":\"full\",\"activation_offload_layers\":4}", R(OFFLOAD), "set it to 0 or recompute to none"},
+        {"{\"recompute\":\"full\",\"offload_modules\":[\"core_attn\"]}", R(OFFLOAD), "offload_modules core_attn go with recompute"},
+        {"{\"recompute\":\"selective\",\"activation_offload_layers\":4}", 0, ""},
+        {"{\"pp\":2,\"zero\":3}", R(ZERO_PP), "zero 3 does not go with pp 2"},
+    };
+    CHECK_ALL(NULL, NULL, table);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) { /* a model adds rules, and takes none away */
+        struct plan plan = plan_of(table[i].plan);
+        CHECK_INT(plan_broken_rules(&plan, &dense, NULL) & table[i].broken, table[i].broken);
+    }
+}
+
 static void test_names(void)
 {
     for (int i = 0; i < RULES; i++) {
@@ -443,6 +469,7 @@ int main(void)
     test_all_at_once();
     test_warnings();
     test_idle_fields();
+    test_without_model();
     test_names();
     print_speed();
     return test_report();
