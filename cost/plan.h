@@ -114,6 +114,8 @@ struct plan {
 void plan_defaults(struct plan *plan);
 int plan_load(const char *path, struct plan *ret_plan, struct err *warn, struct err *err);
 int plan_parse(const struct json *root, const char *file, struct plan *ret_plan, struct err *warn, struct err *err);
+/* The fields that are there, onto a plan that has the others. */
+int plan_parse_onto(const struct json *root, const char *file, struct plan *plan, struct err *warn, struct err *err);
 struct json *plan_to_json(const struct plan *plan); /* caller owns */
 int plan_save(const char *path, const struct plan *plan, struct err *err);
 /* "TP8 PP4 DP2 EP1 ZeRO-1 mbs1 vp2 1F1B-I" (CP, SP, ETP, recompute, order only when not the default); returns buffer */

@@ -357,21 +357,30 @@ static int read_layers(struct json_at at, struct plan *plan, struct err *err)
     return 0;
 }
 
-int plan_parse(const struct json *root, const char *file, struct plan *ret_plan, struct err *warn, struct err *err)
+int plan_parse_onto(const struct json *root, const char *file, struct plan *plan, struct err *warn, struct err *err)
 {
     struct json_at at = {file, "", root};
     if (json_type(root) != JSON_OBJECT)
         return err_add(err, "file '%s': a plan is an object, but this is %s", file, json_type_name(root));
+    struct plan read = *plan;
+    int result = check_keys(at, warn, err);
+    result = worse(result, read_sizes(at, &read, err));
+    result = worse(result, read_words(at, &read, err));
+    result = worse(result, read_overlap(at, &read, warn, err));
+    result = worse(result, read_layers(at, &read, err));
+    result = worse(result, read_rank_order(at, &read, err));
+    result = worse(result, read_stack(at, &read, err));
+    result = worse(result, plan_read_options(at, &read, err));
+    if (result == 0)
+        *plan = read;
+    return result;
+}
+
+int plan_parse(const struct json *root, const char *file, struct plan *ret_plan, struct err *warn, struct err *err)
+{
     struct plan plan;
     plan_defaults(&plan);
-    int result = check_keys(at, warn, err);
-    result = worse(result, read_sizes(at, &plan, err));
-    result = worse(result, read_words(at, &plan, err));
-    result = worse(result, read_overlap(at, &plan, warn, err));
-    result = worse(result, read_layers(at, &plan, err));
-    result = worse(result, read_rank_order(at, &plan, err));
-    result = worse(result, read_stack(at, &plan, err));
-    result = worse(result, plan_read_options(at, &plan, err));
+    int result = plan_parse_onto(root, file, &plan, warn, err);
     if (result == 0)
         *ret_plan = plan;
     return result;

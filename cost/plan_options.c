@@ -21,6 +21,7 @@ static int read_modules(struct json_at at, const char *field, const char *const 
         return 0;
     if (json_type(list) != JSON_ARRAY)
         return err_add(err, "file '%s': field '%s' is %s; it must be a list of %s", at.file, field, json_type_name(list), known);
+    uint32_t read = 0;
     for (const struct json *item = json_first(list); item; item = json_next(item)) {
         bool is_text = json_type(item) == JSON_STRING;
         int bit = is_text ? names_find(names, json_text(item)) : -1;
@@ -30,8 +31,9 @@ static int read_modules(struct json_at at, const char *field, const char *const 
         if (bit < 0)
             return err_add(err, "file '%s': field '%s' holds %s%.64s%s, which is none of %s", at.file, field, is_text ? "'" : "",
                            is_text ? json_text(item) : json_type_name(item), is_text ? "'" : "", known);
-        *bits |= 1U << bit;
+        read |= 1U << bit;
     }
+    *bits = read;
     return 0;
 }
 

@@ -11,6 +11,7 @@ int cmd_profile(int argc, char **argv);
 int cmd_search(int argc, char **argv);
 int cmd_predict(int argc, char **argv);
 int cmd_explain(int argc, char **argv);
+int cmd_export(int argc, char **argv);
 int cmd_schedule(int argc, char **argv);
 int cmd_compare(int argc, char **argv);
 int cmd_chart(int argc, char **argv);

@@ -18,6 +18,7 @@ static const struct command commands[] = {
     {"search", cmd_search, "rank the plans for a model on a cluster, fastest first"},
     {"predict", cmd_predict, "step time, memory and where both go, of one plan"},
     {"explain", cmd_explain, "what bounds a plan, and why another one is slower"},
+    {"export", cmd_export, "a plan as flags or configuration of Megatron-LM, DeepSpeed or torchtitan"},
     {"schedule", cmd_schedule, "one pipeline schedule, or a program from a file, priced and drawn"},
     {"compare", cmd_compare, "all pipeline schedules side by side"},
     {"validate", cmd_validate, "predictions against a table of measured runs"},
