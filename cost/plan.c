@@ -180,7 +180,10 @@ const char *plan_format(const struct plan *plan, char *buffer, size_t size)
     text_add(&text, " PP%d DP%d EP%d", plan->pp, plan->dp, plan->ep);
     if (plan->etp > 1)
         text_add(&text, " ETP%d", plan->etp);
-    text_add(&text, " ZeRO-%d mbs%d vp%d %s", plan->zero, plan->micro_batch, plan->vp, schedule_titles[plan->schedule]);
+    text_add(&text, " ZeRO-%d", plan->zero);
+    if (plan->dp_shard > 0)
+        text_add(&text, "/%d", plan->dp_shard);
+    text_add(&text, " mbs%d vp%d %s", plan->micro_batch, plan->vp, schedule_titles[plan->schedule]);
     if (plan->schedule_group > 0)
         text_add(&text, " group%d", plan->schedule_group);
     if (plan->recompute != RECOMPUTE_NONE)

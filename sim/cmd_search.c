@@ -36,7 +36,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"precision", OPT_CHOICE, &a->precision, 0, 0, precision_names, "P", "number format of the linear layers (default bf16)"},
         {"optimizer", OPT_CHOICE, &a->optimizer, 0, 0, optimizer_names, "O", "default adamw"},
         {"objective", OPT_CHOICE, &a->objective, 0, 0, objective_names, "O", "what to rank by (default time; cost has the same order: all accelerators are paid for)"},
-        {"fix", OPT_STRING, &a->fix, 0, 0, NULL, "LIST", "fields to leave alone: tp=8,pp=4,recompute=selective,..."},
+        {"fix", OPT_STRING, &a->fix, 0, 0, NULL, "LIST", "fields of plan.json to leave alone: tp=8,recompute_modules=mlp+moe_act,cuda_graph=partial,..."},
         {"schedules", OPT_STRING, &a->schedules, 0, 0, NULL, "LIST", "schedules to try: 1f1b,interleaved,... (default all; plansim compare lists them)"},
         {"max-memory", OPT_STRING, &a->in.max_memory, 0, 0, NULL, "X", "limit per accelerator: 0.9 or 72GiB (default: 0.94 of its memory)"},
         {"top", OPT_INT, &a->top, 1, 1000, NULL, "N", "plans to show (default 10)"},
@@ -100,41 +100,60 @@ static int64_t assumed_batch(int64_t seq, int64_t accelerators)
     return batch > 0 ? batch : 1;
 }
 
-static void assume(const struct arguments *a, struct inputs *in, struct plan *base)
+static void assume(struct inputs *in, struct plan *base)
 {
-    base->seq_len = a->seq;
-    if (a->seq == 0) {
+    if (base->seq_len == 0) {
         int64_t most = in->model.max_positions > 0 ? in->model.max_positions : 4096;
         base->seq_len = most < 4096 ? most : 4096;
         err_add(&in->warnings, "assumed --seq %lld (the smaller of max_position_embeddings and 4096)", (long long)base->seq_len);
     }
-    base->global_batch = a->gbs;
-    if (a->gbs == 0) {
+    if (base->global_batch == 0) {
         base->global_batch = assumed_batch(base->seq_len, in->cluster.accelerators);
         err_add(&in->warnings, "assumed --gbs %lld (nearest to 4 M tokens per step that the cluster divides)", (long long)base->global_batch);
     }
 }
 
+/* The options that are fields of the plan; --fix may state those that are not there. */
+static void fill_base(const struct arguments *a, struct plan *base, const char **taken)
+{
+    const struct {
+        const char *field;
+        bool given;
+    } options[] = {{"global_batch", a->gbs > 0}, {"seq_len", a->seq > 0}, {"precision", a->precision >= 0}, {"optimizer", a->optimizer >= 0},
+                   {"lora_rank", a->lora_rank >= 0}, {"stack", a->stack != NULL}, {"schedule", a->schedules != NULL}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].given)
+            *taken++ = options[i].field;
+    base->global_batch = a->gbs;
+    base->seq_len = a->seq;
+    if (a->precision >= 0)
+        base->precision = (enum precision)a->precision;
+    if (a->optimizer >= 0)
+        base->optimizer = (enum optimizer)a->optimizer;
+    if (a->lora_rank >= 0)
+        base->lora_rank = (int)a->lora_rank;
+    if (a->stack)
+        snprintf(base->stack, sizeof base->stack, "%s", a->stack);
+}
+
 static int fill_options(const struct arguments *a, struct inputs *in, struct search_options *o, struct err *err)
 {
     int result = 0;
+    const char *taken[8] = {NULL};
     search_defaults(o);
     o->objective = a->objective;
     o->top = (int)a->top;
     o->threads = (int)a->threads;
     o->exhaustive = a->exhaustive;
     o->pareto = a->pareto;
-    o->base.precision = a->precision;
-    o->base.lora_rank = (int)a->lora_rank;
-    o->base.optimizer = a->optimizer;
-    snprintf(o->base.stack, sizeof o->base.stack, "%s", a->stack ? a->stack : "megatron");
-    if (a->fix && search_parse_fix(a->fix, &o->fix, err) < 0)
-        result = -1;
+    fill_base(a, &o->base, taken);
     if (a->schedules && parse_schedules(a->schedules, &o->schedules, err) < 0)
+        result = -1;
+    if (a->fix && search_parse_fix(a->fix, taken, o, err) < 0)
         result = -1;
     if (inputs_add_stack(in, o->base.stack, err) < 0)
         result = -1;
-    assume(a, in, &o->base);
+    assume(in, &o->base);
     return result;
 }
 
@@ -242,7 +261,7 @@ static int check_outputs(const struct arguments *a, struct err *err)
 
 int cmd_search(int argc, char **argv)
 {
-    struct arguments a = {.top = 10, .threads = 1, .precision = PRECISION_BF16};
+    struct arguments a = {.top = 10, .threads = 1, .precision = -1, .optimizer = -1, .lora_rank = -1};
     static struct inputs in;
     struct err err = {0};
     bool help = false;

@@ -26,7 +26,7 @@ void search_defaults(struct search_options *o)
 {
     memset(o, 0, sizeof *o);
     plan_defaults(&o->base);
-    o->fix = (struct search_fix){.sequence_parallel = -1, .zero = -1, .recompute = -1, .recompute_layers = -1, .order = -1};
+    o->fix = (struct search_fix){.sequence_parallel = -1, .zero = -1, .recompute = -1, .recompute_layers = -1, .context_parallel = -1, .overlap_ep = -1, .order = -1};
     o->schedules = (1u << SCHEDULES) - 1;
     o->top = 10;
     o->threads = 1;

@@ -22,11 +22,12 @@ extern const char *const objective_names[]; /* "time", "cost", "memory", NULL */
 struct search_fix {
     int tp, cp, pp, vp, dp, ep, etp, micro_batch;          /* 0 = free */
     int sequence_parallel, zero, recompute, recompute_layers; /* -1 = free */
+    int context_parallel, overlap_ep;                         /* -1 = free */
     int order;                                                /* -1 = free, else index of search_orders */
 };
 
 struct search_options {
-    struct plan base;      /* global_batch, seq_len, precision, optimizer, stack, attention, overlap, cp kind */
+    struct plan base;      /* whatever the search does not vary: global_batch, seq_len, precision, stack, attention, ... */
     struct search_fix fix;
     uint32_t schedules;    /* bit per enum plan_schedule */
     enum search_objective objective;
@@ -56,8 +57,9 @@ struct search_result {
 
 /* Ready defaults: all free, every schedule, top 10, one thread. */
 void search_defaults(struct search_options *options);
-/* "tp=8,pp=4,recompute=full"; all problems at once. */
-int search_parse_fix(const char *text, struct search_fix *ret, struct err *err);
+/* "tp=8,recompute=full,cuda_graph=partial": any field of plan.json but layers_per_stage, onto fix, schedules and base; all
+ * problems at once, options untouched then. taken: fields that other options state (NULL-terminated), or NULL. */
+int search_parse_fix(const char *text, const char *const *taken, struct search_options *options, struct err *err);
 /* Does memory decide, not only whether it fits? */
 bool search_weighs_memory(const struct search_options *options);
 int search_run(const struct question *question, const struct search_options *options, struct search_result *ret, struct err *err);

@@ -40,7 +40,7 @@ static bool try_unfixing(FILE *out, const struct question *question, const struc
     bool any = false;
     const struct { const char *name; size_t offset; bool pinned; int free; } fields[] = {
         {"without --fix recompute", offsetof(struct search_fix, recompute), fix->recompute >= 0, -1},
-        {"without --fix recompute_layers", offsetof(struct search_fix, recompute_layers), fix->recompute_layers > 0, -1},
+        {"without --fix recompute_layers", offsetof(struct search_fix, recompute_layers), fix->recompute_layers >= 0, -1},
         {"without --fix zero", offsetof(struct search_fix, zero), fix->zero >= 0, -1},
         {"without --fix micro_batch", offsetof(struct search_fix, micro_batch), fix->micro_batch > 0, 0},
         {"without --fix sequence_parallel", offsetof(struct search_fix, sequence_parallel), fix->sequence_parallel >= 0, -1},

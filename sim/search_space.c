@@ -103,7 +103,10 @@ static int unit_rule(struct space *s, const struct search_unit *u)
  * compute; which schedules can do that is decided later. */
 static void overlaps(struct space *s, struct search_unit *u)
 {
-    for (int overlap = 0; overlap <= (u->ep > 1); overlap++) {
+    int pinned = s->options->fix.overlap_ep;
+    for (int overlap = 0; overlap < 2; overlap++) {
+        if (pinned >= 0 ? overlap != pinned : overlap > 0 && u->ep == 1)
+            continue;
         u->overlap_ep = overlap;
         push(s, u);
     }
@@ -122,7 +125,9 @@ static void batches(struct space *s, struct search_unit *u)
             u->sequence_parallel = sp;
             if ((sp && u->tp == 1) || (fix->sequence_parallel >= 0 && fix->sequence_parallel != sp))
                 continue;
-            for (int ulysses = 0; ulysses <= (u->cp > 1); ulysses++) {
+            for (int ulysses = 0; ulysses < 2; ulysses++) {
+                if (fix->context_parallel >= 0 ? ulysses != (fix->context_parallel == CP_ULYSSES) : ulysses > 0 && u->cp == 1)
+                    continue;
                 u->ulysses = ulysses;
                 int rule = unit_rule(s, u);
                 if (rule >= 0)

@@ -185,12 +185,13 @@ static double least_bytes(struct search_worker *w)
     struct plan *p = &w->plan;
     struct rank_load load = {.copies = 1, .dp_ways = (double)p->dp * p->cp};
     struct layer_shard shard;
+    bool offloads = p->offload_layers > 0 || p->offload_modules; /* what is kept may wait on the host */
     for (int kind = 0; kind < model->n_kinds; kind++) {
         double n = (double)model->kinds[kind].layers / p->pp;
         ops_shard_layer(model, p, kind, &shard);
         load.dense_params += n * shard.dense;
         load.expert_params += n * shard.expert;
-        load.kept_bytes += n * w->prices.kind[kind].kept_full_bytes;
+        load.kept_bytes += offloads ? 0 : n * w->prices.kind[kind].kept_full_bytes;
     }
     load.dense_params += (ops_shard_embedding(model, p) + (model->tied && p->pp == 1 ? 0 : ops_shard_head(model, p))) / p->pp;
     if (p->lora_rank > 0) { /* adapters come on top */
@@ -464,7 +465,7 @@ static int recompute_steps(const struct search_worker *w, struct recompute_step 
         struct recompute_step step = all[i];
         if (fix->recompute >= 0 && (int)step.kind != fix->recompute)
             continue;
-        if (step.kind == RECOMPUTE_FULL && fix->recompute_layers > 0) {
+        if (step.kind == RECOMPUTE_FULL && fix->recompute_layers >= 0) {
             step.layers = fix->recompute_layers;
             ret[n++] = step;
             break;
@@ -553,7 +554,8 @@ void search_unit_run(struct search_worker *w, const struct search_unit *u)
             bool alone = u->pp == 1; /* one stage: every schedule is the same */
             if (alone ? s != SCHEDULE_1F1B : !(w->options->schedules & 1u << s))
                 continue;
-            if (u->ep > 1 && u->overlap_ep != overlaps_experts(s, alone))
+            bool chosen = w->options->fix.overlap_ep >= 0 && !u->overlap_ep; /* to go without is always possible */
+            if (u->ep > 1 && !chosen && u->overlap_ep != overlaps_experts(s, alone))
                 continue;
             if (vp_fits(schedule_of(s), &w->plan, model, vp))
                 schedules |= 1u << s;

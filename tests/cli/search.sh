@@ -58,6 +58,12 @@ refused 2 'name the same file' "$plansim" search --model "$model" --cluster "$cl
 refused 2 'name the same file' "$plansim" search --model "$model" --cluster "$cluster" --out same.svg --chart same.svg
 refused 2 'tp is there twice' "$plansim" search --model "$model" --cluster "$cluster" --fix tp=8,tp=4
 refused 2 'nearest: 2 or 4' "$plansim" search --model "$model" --cluster "$cluster" --seq 4096 --gbs 128 --fix tp=3
+# --fix takes what plan.json takes, once, and says so where an option of its own does.
+expect 0 "$plansim" search --model "$model" --cluster "$cluster" --seq 4096 --fix global_batch=128,lora_rank=16,cuda_graph=partial --top 1 --out fixed.json
+grep -q '"lora_rank": 16' fixed.json && grep -q '"cuda_graph": "partial"' fixed.json || fail "not fixed: $last"
+refused 2 'global_batch and an option of its own' "$plansim" search --model "$model" --cluster "$cluster" --gbs 64 --seq 4096 --fix global_batch=128
+refused 2 'schedule and an option of its own' "$plansim" search --model "$model" --cluster "$cluster" --gbs 64 --seq 4096 --schedules 1f1b --fix schedule=gpipe
+refused 2 'cannot pin layers_per_stage' "$plansim" search --model "$model" --cluster "$cluster" --gbs 64 --seq 4096 --fix layers_per_stage=4
 printf '{"tp": 3, "dp": 64, "pp": 1, "global_batch": 1024, "seq_len": 4096}' >bad.json
 expect 3 "$plansim" predict --model "$model" --cluster "$cluster" --plan bad.json
 stdout_is_empty

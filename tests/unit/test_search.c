@@ -1,29 +1,12 @@
 /* The search: same answer for any number of threads and without bounds; the
  * answer agrees with the launch rules, the memory limit and predict. */
-#include "tests/unit/question.h"
-
-#include "sim/search.h"
+#include "tests/unit/answers.h"
 
 static struct inputs in;
 
 static void load(const char *model, const char *hw)
 {
     test_question(&in, model, hw, "megatron");
-}
-
-static void same_answer(const struct search_options *a, const struct search_options *b)
-{
-    struct search_result x, y;
-    struct err err = {0};
-    CHECK_INT(search_run(&in.question, a, &x, &err), 0);
-    CHECK_INT(search_run(&in.question, b, &y, &err), 0);
-    CHECK_INT(x.n, y.n);
-    for (int i = 0; i < x.n && i < y.n; i++) {
-        CHECK_INT(plan_compare(&x.plans[i].plan, &y.plans[i].plan), 0);
-        CHECK(memcmp(&x.plans[i].step_time_s, &y.plans[i].step_time_s, sizeof(double)) == 0);
-    }
-    search_release(&x);
-    search_release(&y);
 }
 
 static void test_threads_and_bounds(void)
@@ -36,13 +19,13 @@ static void test_threads_and_bounds(void)
     three = all = one;
     three.threads = 3;
     all.exhaustive = true;
-    same_answer(&one, &three);
-    same_answer(&one, &all);
+    same_answer(&in.question, &one, &three);
+    same_answer(&in.question, &one, &all);
     load("hwprofiles/models/qwen3-30b-a3b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 2}");
-    same_answer(&one, &three);
-    same_answer(&one, &all);
+    same_answer(&in.question, &one, &three);
+    same_answer(&in.question, &one, &all);
     one.objective = three.objective = OBJECTIVE_MEMORY;
-    same_answer(&one, &three);
+    same_answer(&in.question, &one, &three);
 }
 
 /* Every plan of the answer keeps the rules and fits; predict says the same of it. */
@@ -173,88 +156,6 @@ static void test_split(void)
     }
 }
 
-static void test_fix(void)
-{
-    struct search_options o;
-    struct err err = {0};
-    search_defaults(&o);
-    CHECK_INT(search_parse_fix("tp=8,zero=1,recompute=full,sp=on", &o.fix, &err), 0);
-    CHECK_INT(o.fix.tp, 8);
-    CHECK_INT(o.fix.zero, 1);
-    CHECK_INT(o.fix.recompute, RECOMPUTE_FULL);
-    CHECK_INT(o.fix.sequence_parallel, 1);
-    CHECK_INT(search_parse_fix("tpp=8,zero=9,pp", &o.fix, &err), -1);
-    CHECK_INT(err.count, 3);
-    CHECK_CONTAINS(err.text, "zero");
-}
-
-static void refuses_fix(const char *text, const char *word)
-{
-    struct search_options o;
-    struct err err = {0};
-    search_defaults(&o);
-    CHECK_INT(search_parse_fix(text, &o.fix, &err), -1);
-    CHECK_INT(err.count, 1);
-    CHECK_CONTAINS(err.text, word);
-    CHECK_INT(o.fix.tp, 0); /* untouched */
-}
-
-static void test_fix_contradictions(void)
-{
-    struct search_options o;
-    struct err err = {0};
-    refuses_fix("tp=8,tp=4", "twice");
-    refuses_fix("mbs=1,micro_batch=1", "twice");
-    refuses_fix("sp=on,tp=2,sequence_parallel=off", "twice");
-    refuses_fix("recompute=none,recompute_layers=3", "recompute_layers");
-    refuses_fix("recompute_layers=3,recompute=selective", "recompute_layers");
-    search_defaults(&o);
-    CHECK_INT(search_parse_fix(" tp = 4 ,\trecompute_layers=3 ", &o.fix, &err), 0);
-    CHECK_INT(o.fix.tp, 4);
-    CHECK_INT(o.fix.recompute, RECOMPUTE_FULL);
-    CHECK_INT(o.fix.recompute_layers, 3);
-}
-
-/* The sizes that no layout can have are all named, each with the nearest that can be. */
-static void fix_fails(const char *fix, int sentences, const char *word)
-{
-    struct search_options o;
-    struct search_result r;
-    struct err err = {0};
-    search_defaults(&o);
-    o.base.global_batch = 128;
-    o.base.seq_len = 4096;
-    CHECK_INT(search_parse_fix(fix, &o.fix, &err), 0);
-    CHECK_INT(search_run(&in.question, &o, &r, &err), -1);
-    CHECK_INT(err.count, sentences);
-    CHECK_CONTAINS(err.text, word);
-    search_release(&r);
-}
-
-static void test_fix_without_layout(void)
-{
-    load("hwprofiles/models/llama-3.1-8b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 8}"); /* 64; 32 heads */
-    fix_fails("tp=3", 1, "2 or 4");
-    fix_fails("tp=64", 1, "nearest: 32");
-    fix_fails("tp=3,pp=5,dp=7", 3, "pp=5");
-    fix_fails("tp=3,pp=5,dp=7", 3, "4 or 8");
-    fix_fails("pp=128", 1, "nearest: 64");
-    fix_fails("tp=8,dp=64", 1, "product");
-    fix_fails("tp=8,cp=1,pp=2,dp=2", 1, "product");
-    struct search_options o;
-    struct search_result r;
-    struct err err = {0};
-    search_defaults(&o);
-    o.base.global_batch = 128;
-    o.base.seq_len = 4096;
-    CHECK_INT(search_parse_fix("vp=17,pp=2", &o.fix, &err), 0); /* more chunks than are tried unasked */
-    CHECK_INT(search_run(&in.question, &o, &r, &err), 0);
-    CHECK(r.n > 0);
-    for (int i = 0; i < r.n; i++)
-        CHECK_INT(r.plans[i].plan.vp, 17);
-    search_release(&r);
-}
-
 /* The front holds nothing that another of it, or any plan of the other searches, beats in both time and memory. */
 static void test_pareto(void)
 {
@@ -271,9 +172,9 @@ static void test_pareto(void)
     o.pareto = true;
     three = o;
     three.threads = 3;
-    same_answer(&o, &three);
+    same_answer(&in.question, &o, &three);
     three.exhaustive = true;
-    same_answer(&o, &three);
+    same_answer(&in.question, &o, &three);
     CHECK_INT(search_run(&in.question, &o, &r, &err), 0);
     CHECK_INT(r.n, 10);
     for (int i = 1; i < r.n; i++) {
@@ -408,9 +309,6 @@ static void test_no_schedule_hides(void)
 int main(void)
 {
     test_split();
-    test_fix();
-    test_fix_contradictions();
-    test_fix_without_layout();
     test_answer_holds();
     test_threads_and_bounds();
     test_nothing_fits();
