@@ -20,7 +20,7 @@
 const char *const objective_names[] = {"time", "cost", "memory", NULL};
 const char *const search_reason_names[] = {"out of memory", "provably slower than the plans kept (whole layouts)"};
 
-enum { BATCH_UNITS = 64, LEADERS_MIN = 128, THREADS_MAX = 256 };
+enum { BATCH_UNITS = 64, LEADERS_MIN = 128, FRONT_LEADERS_MIN = 512, THREADS_MAX = 256 };
 
 void search_defaults(struct search_options *o)
 {
@@ -193,10 +193,6 @@ static int drop_hopeless(struct search *s)
     return n;
 }
 
-/* Estimates are within a few percent of the engine: leaders past this margin cannot
- * enter the list any more. */
-static const double estimate_margin = 0.05;
-
 /* A layout whose bound is above this cannot enter the answer: behind the last leader,
  * or so far behind the last plan shown that the engine's price will not turn it. */
 static double useful_s(const struct search *s)
@@ -205,7 +201,7 @@ static double useful_s(const struct search *s)
     if (s->leaders.n == s->n_leaders)
         useful = s->leaders.item[s->leaders.n - 1].time_s;
     if (s->leaders.n >= s->options->top)
-        useful = fmin(useful, s->leaders.item[s->options->top - 1].time_s * (1 + 2 * estimate_margin));
+        useful = fmin(useful, s->leaders.item[s->options->top - 1].time_s * (1 + 2 * search_estimate_margin));
     return useful;
 }
 
@@ -299,18 +295,25 @@ static int thin(void *items, size_t size, int n, int most)
     return most;
 }
 
-/* The engine's prices move some behind others: those go, and the rest is thinned. */
-static void keep_front(struct search_result *ret, int top)
+/* Priced by the engine, one is on the front when no other is as fast and as small; of twins the first in the order of plans. */
+static void insert_on_front(struct search_result *ret, const struct prediction *p, const struct search_options *options, int room)
 {
     int kept = 0;
     for (int i = 0; i < ret->n; i++) {
-        if (kept > 0 && ret->plans[i].peak_bytes >= ret->plans[kept - 1].peak_bytes)
+        const struct prediction *q = &ret->plans[i];
+        bool twins = q->step_time_s >= p->step_time_s && q->step_time_s <= p->step_time_s && q->peak_bytes >= p->peak_bytes && q->peak_bytes <= p->peak_bytes;
+        if (q->step_time_s <= p->step_time_s && q->peak_bytes <= p->peak_bytes && !(twins && plan_compare(&p->plan, &q->plan) < 0))
+            return; /* who is beaten beats nobody that is kept */
+    }
+    for (int i = 0; i < ret->n; i++) {
+        if (ret->plans[i].step_time_s >= p->step_time_s && ret->plans[i].peak_bytes >= p->peak_bytes)
             continue;
         if (kept != i)
             ret->plans[kept] = ret->plans[i];
         kept++;
     }
-    ret->n = thin(ret->plans, sizeof *ret->plans, kept, top);
+    ret->n = kept;
+    insert_prediction(ret, p, options, room);
 }
 
 /* Estimates that flatter one plan drop others from the front: the fastest plan of all, which a search by time finds, is in it. */
@@ -322,7 +325,7 @@ static void insert_fastest(const struct search *s, struct search_result *ret, in
     by_time.objective = OBJECTIVE_TIME;
     by_time.top = 1;
     if (search_run(s->question, &by_time, &fastest, err) == 0 && fastest.n > 0)
-        insert_prediction(ret, &fastest.plans[0], s->options, room);
+        insert_on_front(ret, &fastest.plans[0], s->options, room);
     search_release(&fastest);
 }
 
@@ -345,18 +348,18 @@ static int price_leaders(struct search *s, struct search_result *ret, struct err
     for (int i = 0; i < s->leaders.n && result == 0; i++) {
         const struct search_choice *choice = &s->leaders.item[i];
         bool full = ret->n == room && !search_weighs_memory(s->options);
-        if (full && choice->time_s * (1 - estimate_margin) > ret->plans[ret->n - 1].step_time_s)
+        if (full && choice->time_s * (1 - search_estimate_margin) > ret->plans[ret->n - 1].step_time_s)
             break;
         int priced = reprice(s, choice, 0, &arena, p, failed.count == 0 ? &failed : NULL);
         ret->repriced++;
         if (priced == 0 && p->fits)
-            insert_prediction(ret, p, s->options, room);
+            (s->options->pareto ? insert_on_front : insert_prediction)(ret, p, s->options, room);
     }
     if (ret->n == 0 && failed.count > 0) /* a plan without a price is only left out, unless there is no other */
         result = err_append(err, &failed);
     if (s->options->pareto) {
         insert_fastest(s, ret, room, NULL);
-        keep_front(ret, s->options->top);
+        ret->n = thin(ret->plans, sizeof *ret->plans, ret->n, s->options->top);
     }
     for (int i = 0; i < ret->n && result == 0; i++) { /* taken apart, which leaders need not be */
         *p = ret->plans[i];
@@ -406,7 +409,8 @@ int search_run(const struct question *question, const struct search_options *opt
     double start = now_s();
     struct search s = {.question = question, .options = options, .threads = options->threads < THREADS_MAX ? options->threads : THREADS_MAX};
     memset(ret, 0, sizeof *ret);
-    s.n_leaders = 4 * options->top > LEADERS_MIN ? 4 * options->top : LEADERS_MIN;
+    int least = options->pareto ? FRONT_LEADERS_MIN : LEADERS_MIN;
+    s.n_leaders = 4 * options->top > least ? 4 * options->top : least;
     if (search_units(question, options, &s.units, &s.n_units, &s.counts, err) < 0)
         return -1;
     s.workers = calloc((size_t)s.threads, sizeof *s.workers);

@@ -74,6 +74,9 @@ struct search_worker {
     double nearest_excess;
 };
 
+/* Estimates are within a few percent of the engine: what is behind by more cannot turn out to be ahead. */
+static const double search_estimate_margin = 0.05;
+
 extern const enum axis search_orders[2][AXES];
 
 /* The units of the space, in a fixed order; counts what rules exclude. */
@@ -88,8 +91,8 @@ int search_choice_compare(const struct search_choice *a, const struct search_cho
 void search_choice_plan(const struct question *question, const struct search_options *options, const struct search_choice *choice,
                         const struct layer_prices *prices, struct plan *ret);
 void search_count_rejected(struct search_counts *counts, int reason, const struct search_choice *choice);
-/* Keeps the list free of choices that another beats in both time and memory (the first by
- * search_choice_compare of two equals): the same set in whatever order they come. */
+/* Keeps the list free of choices that another clearly beats: no worse in time and memory, and better in one of them by the
+ * margin of the estimates (the first by search_choice_compare of two equals). The same set in whatever order they come. */
 void choice_list_push_front(struct choice_list *list, const struct search_choice *choice);
 void choice_list_push(struct choice_list *list, const struct search_choice *choice);
 

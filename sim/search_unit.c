@@ -28,11 +28,14 @@ void choice_list_push(struct choice_list *list, const struct search_choice *choi
     list->item[list->n++] = *choice;
 }
 
+/* No worse in both, and better in one by more than the engine's price may turn: so the order of arrival does not matter. */
 static bool beats(const struct search_choice *a, const struct search_choice *b)
 {
     if (a->time_s > b->time_s || a->bytes > b->bytes)
         return false;
-    return a->time_s < b->time_s || a->bytes < b->bytes || search_choice_compare(a, b, OBJECTIVE_TIME) <= 0;
+    bool clearly = a->time_s * (1 + search_estimate_margin) < b->time_s || a->bytes * (1 + search_estimate_margin) < b->bytes;
+    bool twins = a->time_s >= b->time_s && a->bytes >= b->bytes;
+    return clearly || (twins && search_choice_compare(a, b, OBJECTIVE_TIME) <= 0);
 }
 
 void choice_list_push_front(struct choice_list *list, const struct search_choice *choice)
