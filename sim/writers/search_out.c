@@ -45,7 +45,7 @@ void search_print_csv(FILE *out, const struct prediction *plans, int n)
         const struct prediction *p = &plans[i];
         const struct plan *q = &p->plan;
         char text[256];
-        fprintf(out, "%d,%s,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%s,%s,", i + 1, plan_format(q, text, sizeof text), q->tp, q->sequence_parallel, q->cp, q->pp,
+        fprintf(out, "%d,\"%s\",%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%s,%s,", i + 1, plan_format(q, text, sizeof text), q->tp, q->sequence_parallel, q->cp, q->pp,
                 q->vp, q->dp, q->ep, q->etp, q->zero, q->micro_batch, schedule_names[q->schedule], recompute_names[q->recompute]);
         if (q->recompute == RECOMPUTE_FULL && q->recompute_layers >= 0)
             fprintf(out, "%d", q->recompute_layers);
