@@ -155,15 +155,20 @@ static int read_intra_node(const struct scope *scope, const char *accelerator, s
     struct nested intra;
     int bad = open_nested(scope, "intra_node", known, &intra);
     struct json_at at = stated(intra.own, intra.outer, "link");
-    /* the group's own accelerator brings its own link, unless the group names one */
+    /* the group's own accelerator brings its own link if it has one, unless the group names one */
     if (at.node != NULL && intra.own.node != at.node && scope->outer.node != NULL &&
-        json_has(scope->at.node, "accelerator"))
+        json_has(scope->at.node, "accelerator") && ret->accelerator.default_link[0] != '\0')
         at.node = NULL;
     if (at.node != NULL)
         return cluster_read_link(at, "link", scope->profile, accelerator, &ret->intra, scope->warn,
                                  err_of(scope, at)) != 0
                    ? -1
                    : bad;
+    if (ret->accelerator.default_link[0] == '\0')
+        return err_add(scope->err,
+                       "file '%s': no link between the accelerators of a node is named; state field '%s%sintra_node.link' "
+                       "(as in {\"link\": \"nvlink4\"}), or default_link or a 'base' in accelerator '%s'",
+                       scope->at.file, scope->at.path, scope->at.path[0] != '\0' ? "." : "", ret->accelerator.name);
     int before = scope->err != NULL ? scope->err->count : 0;
     if (profile_link(scope->profile, ret->accelerator.default_link, accelerator, &ret->intra, scope->err) != 0)
         return err_prefix(scope->err, before, "file '%s': usual link of accelerator '%s': ", scope->at.file,

@@ -87,7 +87,8 @@ static int read_fields(struct json_at at, enum profile_section section, const ch
         if (strcmp(field->name, "base") == 0)
             continue;
         if (!json_has(at.node, field->name)) {
-            if (!based && field->required)
+            bool elsewhere = strcmp(field->name, "default_link") == 0; /* intra_node may name the link: asked for there */
+            if (!based && field->required && !elsewhere)
                 bad = err_add(err, "file '%s': field '%s' is missing; state it, or name a 'base'", at.file,
                               place(at, field->name, path));
             else if (!based && field->dimension != DIMENSION_NAME)

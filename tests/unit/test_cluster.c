@@ -98,6 +98,25 @@ static void test_network(void)
     CHECK_INT(c.group[0].fabric.link_class, LINK_ROCE);
 }
 
+/* An accelerator of one's own needs no usual link where intra_node names one, wherever it stands. */
+static void test_own_link(void)
+{
+#define MINE "\"accelerator\": {\"name\": \"mine\", \"memory_bytes\": \"80GiB\", \"peak_16bit_flop_per_s\": \"900TFLOP/s\", \"hbm_bytes_per_s\": \"3TB/s\"," \
+             " \"sm_count\": 132, \"gemm\": {\"16bit\": {\"eff\": 0.7}}, \"attention\": {\"128\": {\"eff\": 0.6}}"
+    struct cluster c;
+    CHECK_INT(parse("{" MINE "}, \"nodes\": 1, \"accelerators_per_node\": 8, \"intra_node\": {\"link\": \"nvlink4\"}}", &c), 0);
+    CHECK_STR(err.text, "");
+    CHECK_STR(c.group[0].intra.name, "nvlink4");
+    CHECK_INT(parse("{\"groups\": [{" MINE "}, \"nodes\": 1, \"accelerators_per_node\": 8}], \"intra_node\": {\"link\": \"nvlink3\"}}", &c), 0);
+    CHECK_STR(c.group[0].intra.name, "nvlink3");
+    CHECK_INT(parse("{\"groups\": [{" MINE ", \"default_link\": \"nvlink4\"}, \"nodes\": 1, \"accelerators_per_node\": 8}], \"intra_node\": {\"link\": \"nvlink3\"}}", &c), 0);
+    CHECK_STR(c.group[0].intra.name, "nvlink4"); /* its own */
+    refused("{" MINE "}, \"nodes\": 1, \"accelerators_per_node\": 8}", "state field 'intra_node.link' (as in {\"link\": \"nvlink4\"}), or default_link or a 'base' in accelerator 'mine'");
+    refused("{\"groups\": [{" MINE "}, \"nodes\": 1, \"accelerators_per_node\": 8}]}", "state field 'groups[0].intra_node.link'");
+    refused("{" MINE ", \"default_link\": \"nvlink44\"}, \"nodes\": 1, \"accelerators_per_node\": 8}", "usual link of accelerator 'mine'");
+#undef MINE
+}
+
 static void test_inline(void)
 {
     struct cluster c;
@@ -296,6 +315,7 @@ int main(void)
     test_defaults();
     test_network();
     test_inline();
+    test_own_link();
     test_groups();
     test_slowest();
     test_mistakes();
