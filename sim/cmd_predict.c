@@ -85,6 +85,20 @@ static int show_timeline(const struct arguments *a, const struct inputs *in, con
     return code;
 }
 
+static void print(const struct arguments *a, const struct inputs *in, const struct prediction *p)
+{
+    inputs_print("predict", "warning: ", &in->warnings);
+    if (a->format == 0) {
+        prediction_print(stdout, p, in->profile);
+        return;
+    }
+    struct json *root = prediction_to_json(p, in->profile, &in->warnings);
+    char *text = json_print(root);
+    fputs(text, stdout);
+    free(text);
+    json_free(root);
+}
+
 static int run(const struct arguments *a, struct inputs *in, struct err *err)
 {
     int code;
@@ -100,20 +114,12 @@ static int run(const struct arguments *a, struct inputs *in, struct err *err)
         free(p);
         return EXIT_INPUT;
     }
-    inputs_print("predict", "warning: ", &in->warnings);
-    if (a->format == 1) {
-        struct json *root = prediction_to_json(p, in->profile, &in->warnings);
-        char *text = json_print(root);
-        fputs(text, stdout);
-        free(text);
-        json_free(root);
-    } else {
-        prediction_print(stdout, p, in->profile);
+    code = show_timeline(a, in, &plan, err); /* before the answer: without it there is none */
+    if (code == EXIT_ANSWERED) {
+        print(a, in, p);
+        draw(a, in, p);
+        code = p->fits ? EXIT_ANSWERED : EXIT_NO;
     }
-    draw(a, in, p);
-    code = show_timeline(a, in, &plan, err);
-    if (code == EXIT_ANSWERED && !p->fits)
-        code = EXIT_NO;
     free(p);
     return code;
 }
@@ -140,6 +146,8 @@ int cmd_predict(int argc, char **argv)
     for (int i = 0; i < 3; i++)
         if (pictures[i] && chart_check_path(pictures[i], &err) < 0)
             code = EXIT_USAGE;
+    if (a.trace && file_check_output(a.trace, "--trace", &err) < 0)
+        code = EXIT_USAGE;
     if (code == EXIT_ANSWERED) {
         code = run(&a, &in, &err);
         inputs_release(&in);

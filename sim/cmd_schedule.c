@@ -5,6 +5,7 @@
 
 #include "cost/base/arena.h"
 #include "cost/base/err.h"
+#include "cost/base/file.h"
 #include "cost/base/names.h"
 #include "cost/base/opt.h"
 #include "sim/commands.h"
@@ -147,6 +148,8 @@ static int check_usage(const struct arguments *a, struct err *err)
             "and --variant go with --schedule");
     if (a->iterations > 1 && (a->chart || a->memory_chart))
         return err_add(err, "charts show one iteration; leave --iterations out");
+    if (a->trace && file_check_output(a->trace, "--trace", err) < 0)
+        return -1;
     if (a->chart && chart_check_path(a->chart, err) < 0)
         return -1;
     return a->memory_chart ? chart_check_path(a->memory_chart, err) : 0;
@@ -265,10 +268,10 @@ int cmd_schedule(int argc, char **argv)
         code = EXIT_USAGE;
     else if (!help && price(&a, &q, &arena, &priced, &err) < 0)
         code = a.program || a.stage_cost ? EXIT_INPUT : EXIT_USAGE; /* no file was read */
+    else if (!help && a.trace && write_trace(&a, &priced, &err) < 0) /* before the answer: without it there is none */
+        code = EXIT_MACHINE;
     else if (!help)
         code = print(&a, &q, &priced, &err);
-    if (!help && code == EXIT_ANSWERED && a.trace && write_trace(&a, &priced, &err) < 0)
-        code = EXIT_MACHINE;
     if (!help && code == EXIT_ANSWERED)
         draw_charts(&a, &priced);
     inputs_print("schedule", "", &err);

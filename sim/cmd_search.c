@@ -195,6 +195,8 @@ static void print_tie(const struct search_options *o, const struct search_result
 
 static int answer(const struct arguments *a, struct inputs *in, const struct search_options *o, struct search_result *r, struct err *err)
 {
+    if (a->out && r->n > 0 && plan_save(a->out, &r->plans[0].plan, err) < 0) /* before the answer: without it there is none */
+        return EXIT_MACHINE;
     if (a->format == 1)
         search_print_json(stdout, r, r->plans, r->n, in->profile, &in->warnings);
     else if (a->format == 2)
@@ -215,8 +217,6 @@ static int answer(const struct arguments *a, struct inputs *in, const struct sea
         return EXIT_NO;
     }
     draw(a, in, r);
-    if (a->out && plan_save(a->out, &r->plans[0].plan, err) < 0)
-        return EXIT_MACHINE;
     return EXIT_ANSWERED;
 }
 

@@ -42,7 +42,7 @@ struct engine {
 
 int64_t engine_ps(double seconds)
 {
-    return (int64_t)llround(seconds * 1e12);
+    return seconds < 9e6 ? (int64_t)llround(seconds * 1e12) : INT64_MAX; /* which no program may take; NaN too */
 }
 
 /* ---- set-up ---- */
@@ -51,7 +51,8 @@ static int check_durations(const int64_t *values, int n, const char *what, struc
 {
     for (int i = 0; values && i < n; i++)
         if (values[i] < 0 || values[i] > DURATION_LIMIT_PS)
-            return err_add(err, "%s %d takes %lld ps; allowed: 0 to 2^60", what, i, (long long)values[i]);
+            return err_add(err, "%s %d takes %s%.4g days, but nothing in a step may take more than %.4g days", what, i,
+                           values[i] == INT64_MAX ? "more than " : "", (double)values[i] * 1e-12 / 86400, (double)DURATION_LIMIT_PS * 1e-12 / 86400);
     return 0;
 }
 

@@ -223,6 +223,31 @@ static const char *near_divisors(int64_t whole, int64_t value, int64_t limit, ch
     return text;
 }
 
+/* Expert sizes that the model does not have. */
+static void explain_experts(const struct model *model, const struct search_fix *fix, struct err *err)
+{
+    char text[64];
+    if (model->experts == 0 && (fix->ep > 1 || fix->etp > 1))
+        err_add(err, "--fix %s=%d on model '%s', which has no experts; it must be 1", fix->ep > 1 ? "ep" : "etp", fix->ep > 1 ? fix->ep : fix->etp, model->name);
+    else if (model->experts > 0 && fix->ep > 0 && model->experts % fix->ep != 0)
+        err_add(err, "--fix ep=%d does not divide the %lld experts; nearest: %s", fix->ep, (long long)model->experts,
+                near_divisors(model->experts, fix->ep, model->experts, text, sizeof text));
+    else if (fix->etp > 1 && fix->tp > 0 && fix->etp != fix->tp)
+        err_add(err, "--fix etp=%d: the search tries 1 and tp %d", fix->etp, fix->tp);
+}
+
+/* Batches that no replica can have. */
+static void explain_batch(const struct search_options *options, struct err *err)
+{
+    int64_t batch = options->base.global_batch, dp = options->fix.dp > 0 ? options->fix.dp : 1, mbs = options->fix.micro_batch;
+    char text[64];
+    if (mbs > MICRO_BATCH_MAX)
+        err_add(err, "--fix micro_batch=%lld is more than the %d that the search tries", (long long)mbs, MICRO_BATCH_MAX);
+    else if (mbs > 0 && batch % dp == 0 && batch / dp % mbs != 0)
+        err_add(err, "--fix micro_batch=%lld does not divide the %lld sequences of a replica; nearest: %s", (long long)mbs, (long long)(batch / dp),
+                near_divisors(batch / dp, mbs, MICRO_BATCH_MAX, text, sizeof text));
+}
+
 /* No layout at all: which pinned sizes cannot be, all of them, with the nearest that can. */
 static int explain_fix(const struct question *question, const struct search_options *options, struct err *err)
 {
@@ -247,6 +272,8 @@ static int explain_fix(const struct question *question, const struct search_opti
             err_add(err, "--fix %s=%d does not divide the %lld accelerators; nearest: %s", sizes[i].name, sizes[i].value, (long long)world,
                     near_divisors(world, sizes[i].value, sizes[i].limit, text, sizeof text));
     }
+    explain_experts(question->model, fix, err);
+    explain_batch(options, err);
     if (err->count == before && (product > world || world % product != 0 || (pinned == 4 && product != world)))
         err_add(err, "--fix: the product of the pinned tp, cp, pp and dp %s the %lld accelerators", pinned == 4 ? "is not" : "does not divide",
                 (long long)world);

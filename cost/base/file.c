@@ -228,8 +228,17 @@ int file_check_folder(const char *path, struct err *err)
         result = err_add(err, "out of memory");
     else if (slash && (stat(folder, &st) != 0 || !S_ISDIR(st.st_mode)))
         result = err_add(err, "'%s' cannot be written: there is no folder '%s'", path, folder);
+    else if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        result = err_add(err, "'%s' cannot be written: it is a directory", path);
     free(folder);
     return result;
+}
+
+int file_check_output(const char *path, const char *option, struct err *err)
+{
+    if (strcmp(path, "-") == 0)
+        return err_add(err, "%s cannot be '-': standard output carries the answer", option);
+    return file_check_folder(path, err);
 }
 
 int file_write_atomic(const char *path, const char *text, size_t length, struct err *err)

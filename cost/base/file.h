@@ -16,8 +16,10 @@ enum { FILE_MAX_BYTES = 64 << 20 };
 
 /* *ret_text: malloc'd, NUL-terminated, UTF-8 BOM removed; caller frees. */
 int file_read(const char *path, size_t max_bytes, char **ret_text, size_t *ret_length, struct err *err);
-/* Before long work: -1 with a sentence when the folder that path lies in is not there. "-" is fine. */
+/* Before long work: -1 with a sentence when the folder that path lies in is not there, or path is a folder. "-" is fine. */
 int file_check_folder(const char *path, struct err *err);
+/* The same of a file beside an answer on standard output, which cannot be "-". */
+int file_check_output(const char *path, const char *option, struct err *err);
 /* path "-" writes to standard output. */
 int file_write_atomic(const char *path, const char *text, size_t length, struct err *err);
 

@@ -170,6 +170,26 @@ static void test_write(void)
     CHECK_INT(count_entries(), before + 5); /* out, link, dangling, fresh, loop: no temporary file is left */
 }
 
+/* Where an output can lie: said before long work. */
+static void test_outputs(void)
+{
+    struct err err = {0};
+    char path[TEST_PATH_MAX];
+    CHECK_INT(file_check_folder("-", &err), 0);
+    CHECK_INT(file_check_folder(path_of("new.json"), &err), 0);
+    CHECK_INT(file_check_output(path_of("new.json"), "--out", &err), 0);
+    CHECK_STR(err.text, "");
+    CHECK_INT(file_check_folder(directory, &err), -1);
+    CHECK_CONTAINS(err.text, "it is a directory");
+    err_clear(&err);
+    snprintf(path, sizeof path, "%s/none/x.json", directory);
+    CHECK_INT(file_check_folder(path, &err), -1);
+    CHECK_CONTAINS(err.text, "there is no folder");
+    err_clear(&err);
+    CHECK_INT(file_check_output("-", "--trace", &err), -1);
+    CHECK_CONTAINS(err.text, "--trace cannot be '-'");
+}
+
 int main(void)
 {
     const char *tmp = getenv("TMPDIR");
@@ -183,6 +203,7 @@ int main(void)
     test_fifo();
     test_stdin();
     test_write();
+    test_outputs();
     snprintf(command, sizeof(command), "rm -rf '%s'", directory);
     CHECK_INT(system(command), 0);
     return test_report();
