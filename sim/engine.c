@@ -49,10 +49,13 @@ int64_t engine_ps(double seconds)
 
 static int check_durations(const int64_t *values, int n, const char *what, struct err *err)
 {
-    for (int i = 0; values && i < n; i++)
-        if (values[i] < 0 || values[i] > DURATION_LIMIT_PS)
+    for (int i = 0; values && i < n; i++) {
+        if (values[i] < 0)
+            return err_add(err, "%s %d takes %lld ps; a duration is not negative", what, i, (long long)values[i]);
+        if (values[i] > DURATION_LIMIT_PS)
             return err_add(err, "%s %d takes %s%.4g days, but nothing in a step may take more than %.4g days", what, i,
                            values[i] == INT64_MAX ? "more than " : "", (double)values[i] * 1e-12 / 86400, (double)DURATION_LIMIT_PS * 1e-12 / 86400);
+    }
     return 0;
 }
 

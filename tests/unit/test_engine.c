@@ -1,4 +1,6 @@
 /* sim/engine.h, sim/timeline.h on programs small enough to follow by hand. */
+#include <math.h>
+
 #include "cost/base/arena.h"
 #include "cost/base/err.h"
 #include "sim/engine.h"
@@ -213,7 +215,15 @@ static void test_refusals(void)
     setup(&f, SCHEDULE_1F1B, 2, 8);
     f.costs.forward_ps = negative;
     CHECK_INT(engine_run(&f.program, &f.costs, &f.arena, &f.timeline, &f.err), -1);
-    CHECK_CONTAINS(f.err.text, "forward of stage 0 takes -1 ps");
+    CHECK_CONTAINS(f.err.text, "forward of stage 0 takes -1 ps; a duration is not negative");
+    const int64_t beyond[2] = {10, engine_ps(1e300)}; /* saturates, as NaN does */
+    CHECK_INT(beyond[1], INT64_MAX);
+    CHECK_INT(engine_ps((double)NAN), INT64_MAX);
+    CHECK_INT(engine_ps(1.5), INT64_C(1500000000000));
+    f.costs.forward_ps = beyond;
+    err_clear(&f.err);
+    CHECK_INT(engine_run(&f.program, &f.costs, &f.arena, &f.timeline, &f.err), -1);
+    CHECK_CONTAINS(f.err.text, "forward of stage 1 takes more than 106.8 days, but nothing in a step may take more than 13.34 days");
     f.costs.forward_ps = endless;
     CHECK_INT(engine_run(&f.program, &f.costs, &f.arena, &f.timeline, &f.err), -1);
     CHECK_CONTAINS(f.err.text, "the simulated clock passes 2^62 ps");
