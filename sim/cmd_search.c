@@ -13,6 +13,7 @@
 #include "sim/search.h"
 #include "sim/search_advice.h"
 #include "sim/writers/chart.h"
+#include "sim/writers/export.h"
 #include "sim/writers/plan_charts.h"
 #include "sim/writers/search_out.h"
 
@@ -20,7 +21,7 @@ struct arguments {
     struct input_options in;
     const char *fix, *schedules, *stack, *out, *chart, *memory_chart;
     int64_t gbs, seq, top, threads, lora_rank;
-    int precision, optimizer, objective, format;
+    int precision, optimizer, objective, format, launch;
     bool pareto, why, exhaustive;
 };
 static const char *const formats[] = {"table", "json", "csv", NULL};
@@ -46,6 +47,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"exhaustive", OPT_FLAG, &a->exhaustive, 0, 0, NULL, NULL, "price every layout, without bounds; same answer (ZeRO-0 only with --fix zero=0)"},
         {"profile", OPT_STRING, &a->in.profile, 0, 0, NULL, "FILE", "your own profile, layered over the shipped one"},
         {"stack", OPT_STRING, &a->stack, 0, 0, NULL, "NAME", "software stack (default megatron; plansim profile list)"},
+        {"launch", OPT_CHOICE, &a->launch, 0, 0, export_target_names, "NAME", "only plans that plansim export --to NAME writes, priced for that stack"},
         {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "default table"},
         {"out", OPT_STRING, &a->out, 0, 0, NULL, "FILE", "write the best plan (plan.json)"},
         {"chart", OPT_STRING, &a->chart, 0, 0, NULL, "FILE", "time breakdown of the plans as PNG, SVG or PDF"},
@@ -132,8 +134,8 @@ static void fill_base(const struct arguments *a, struct plan *base, const char *
         base->optimizer = (enum optimizer)a->optimizer;
     if (a->lora_rank >= 0)
         base->lora_rank = (int)a->lora_rank;
-    if (a->stack)
-        snprintf(base->stack, sizeof base->stack, "%s", a->stack);
+    if (a->stack || a->launch >= 0)
+        snprintf(base->stack, sizeof base->stack, "%s", a->stack ? a->stack : export_target_names[a->launch]);
 }
 
 static int fill_options(const struct arguments *a, struct inputs *in, struct search_options *o, struct err *err)
@@ -146,6 +148,7 @@ static int fill_options(const struct arguments *a, struct inputs *in, struct sea
     o->threads = (int)a->threads;
     o->exhaustive = a->exhaustive;
     o->pareto = a->pareto;
+    o->launch = a->launch;
     fill_base(a, &o->base, taken);
     if (a->schedules && parse_schedules(a->schedules, &o->schedules, err) < 0)
         result = -1;
@@ -220,6 +223,21 @@ static int answer(const struct arguments *a, struct inputs *in, const struct sea
     return EXIT_ANSWERED;
 }
 
+/* A model that the framework cannot build has no plan: said once, before all of them are refused for it. */
+static int check_launch(const struct arguments *a, const struct inputs *in, struct err *err)
+{
+    static const struct model_words plain = {.activation = ""};
+    struct plan plan;
+    char *text = NULL;
+    if (a->launch < 0)
+        return 0;
+    plan_defaults(&plan);
+    const struct export_request request = {.plan = &plan, .model = &in->model, .words = &plain};
+    int result = export_plan((enum export_target)a->launch, &request, &text, NULL, err);
+    free(text);
+    return result;
+}
+
 static int run(const struct arguments *a, struct inputs *in, struct err *err)
 {
     int code;
@@ -229,6 +247,8 @@ static int run(const struct arguments *a, struct inputs *in, struct err *err)
         return code;
     if (fill_options(a, in, &options, err) < 0)
         return EXIT_USAGE;
+    if (check_launch(a, in, err) < 0)
+        return EXIT_NO;
     if (a->objective == OBJECTIVE_COST && in->cluster.price_per_accelerator_hour <= 0)
         err_add(&in->warnings, "the cluster has no price_per_accelerator_hour: --objective cost ranks by time, which is the same order");
     inputs_print("search", "warning: ", &in->warnings);
@@ -261,7 +281,7 @@ static int check_outputs(const struct arguments *a, struct err *err)
 
 int cmd_search(int argc, char **argv)
 {
-    struct arguments a = {.top = 10, .threads = 1, .precision = -1, .optimizer = -1, .lora_rank = -1};
+    struct arguments a = {.top = 10, .threads = 1, .precision = -1, .optimizer = -1, .lora_rank = -1, .launch = -1};
     static struct inputs in;
     struct err err = {0};
     bool help = false;

@@ -18,7 +18,8 @@
 #include "sim/search_internal.h"
 
 const char *const objective_names[] = {"time", "cost", "memory", NULL};
-const char *const search_reason_names[] = {"out of memory", "provably slower than the plans kept (whole layouts)"};
+const char *const search_reason_names[] = {"out of memory", "provably slower than the plans kept (whole layouts)",
+                                           "not a launch of the framework (--launch)"};
 
 enum { BATCH_UNITS = 64, LEADERS_MIN = 128, FRONT_LEADERS_MIN = 512, THREADS_MAX = 256 };
 
@@ -28,6 +29,7 @@ void search_defaults(struct search_options *o)
     plan_defaults(&o->base);
     o->fix = (struct search_fix){.sequence_parallel = -1, .zero = -1, .recompute = -1, .recompute_layers = -1, .context_parallel = -1, .overlap_ep = -1, .order = -1};
     o->schedules = (1u << SCHEDULES) - 1;
+    o->launch = -1;
     o->top = 10;
     o->threads = 1;
 }

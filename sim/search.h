@@ -31,6 +31,7 @@ struct search_options {
     struct search_fix fix;
     uint32_t schedules;    /* bit per enum plan_schedule */
     enum search_objective objective;
+    int launch;            /* enum export_target: only plans that this framework can run; -1 = any */
     int top, threads;
     bool exhaustive;       /* no bounds; same answer */
     bool pareto;           /* instead of the best: those that no other beats in both time and memory, fastest first;
@@ -38,7 +39,7 @@ struct search_options {
 };
 
 /* Why plans were left out, beside the rules of cost/plan.h. */
-enum search_reason { REASON_MEMORY = RULES, REASON_BOUND, REASONS };
+enum search_reason { REASON_MEMORY = RULES, REASON_BOUND, REASON_LAUNCH, REASONS };
 extern const char *const search_reason_names[]; /* of REASON_MEMORY.. */
 
 struct search_result {

@@ -53,6 +53,12 @@ struct chunking {
     double per_byte[4];      /* memory per byte in flight (allocator) */
 };
 
+/* What a framework says of the plans of one layout, by the fields that its answer can depend on; 0 = not asked yet. */
+enum { LAUNCH_RECOMPUTES = 4, LAUNCH_CHUNKS = 3 };
+struct launch_memo {
+    int8_t verdict[SCHEDULES][4][LAUNCH_RECOMPUTES][LAUNCH_CHUNKS][2];
+};
+
 /* One thread's workplace. */
 struct search_worker {
     struct question own; /* the question on a cluster that remembers its spans */
@@ -67,6 +73,7 @@ struct search_worker {
     struct chunking chunking;
     struct plan plan;
     double threshold_s; /* slower than this is of no use */
+    struct launch_memo launch;
     struct search_counts counts;
     struct choice_list found;
     bool has_nearest;

@@ -14,6 +14,7 @@
 
 #include "cost/base/unit.h"
 #include "sim/search_internal.h"
+#include "sim/writers/export.h"
 
 enum { VP_MAX = 16 };
 
@@ -352,6 +353,30 @@ static double memory_estimate(struct search_worker *w, enum plan_schedule schedu
     return worst;
 }
 
+static bool framework_launches(const struct search_worker *w)
+{
+    static const struct model_words plain = {.activation = ""};
+    const struct export_request request = {.plan = &w->plan, .model = w->question->model, .words = &plain};
+    char *text = NULL;
+    bool good = export_plan((enum export_target)w->options->launch, &request, &text, NULL, NULL) == 0;
+    free(text);
+    return good;
+}
+
+/* Of the worker's plan. Which layers and how many chunks beyond two make no difference. */
+static bool launches(struct search_worker *w)
+{
+    const struct plan *p = &w->plan;
+    if (w->options->launch < 0)
+        return true;
+    int recompute = p->recompute == RECOMPUTE_FULL && p->recompute_layers >= 0 ? LAUNCH_RECOMPUTES - 1 : (int)p->recompute;
+    int chunks = p->vp < LAUNCH_CHUNKS ? p->vp - 1 : LAUNCH_CHUNKS - 1;
+    int8_t *verdict = &w->launch.verdict[p->schedule][p->zero][recompute][chunks][p->n_layers_per_stage > 0];
+    if (*verdict == 0)
+        *verdict = framework_launches(w) ? 1 : -1;
+    return *verdict > 0;
+}
+
 static void consider(struct search_worker *w, struct search_choice *choice, struct search_choice *best)
 {
     double limit = w->question->memory_limit_bytes;
@@ -359,20 +384,23 @@ static void consider(struct search_worker *w, struct search_choice *choice, stru
     if (choice->bytes > limit) {
         search_count_rejected(&w->counts, REASON_MEMORY, choice);
         double excess = choice->bytes - limit;
-        if (!w->has_nearest || excess < w->nearest_excess) {
+        if ((!w->has_nearest || excess < w->nearest_excess) && launches(w)) {
             w->has_nearest = true;
             w->nearest_excess = excess;
             w->nearest = *choice;
         }
         return;
     }
-    w->counts.candidates++;
-    w->counts.feasible++;
-    if (w->options->pareto) {
-        choice_list_push_front(&w->found, choice);
+    bool better = w->options->pareto || best->time_s < 0 || search_choice_compare(choice, best, w->options->objective) < 0;
+    if (better && !launches(w)) {
+        search_count_rejected(&w->counts, REASON_LAUNCH, choice);
         return;
     }
-    if (best->time_s < 0 || search_choice_compare(choice, best, w->options->objective) < 0)
+    w->counts.candidates++;
+    w->counts.feasible++;
+    if (w->options->pareto)
+        choice_list_push_front(&w->found, choice);
+    else if (better)
         *best = *choice;
 }
 
@@ -545,6 +573,7 @@ void search_unit_run(struct search_worker *w, const struct search_unit *u)
     unit_plan(w->options, u, &w->plan);
     make_prices(w);
     stages_place(w->question, &w->plan, &w->places);
+    w->launch = (struct launch_memo){{{{{{0}}}}}};
     struct search_choice best[SCHEDULES];
     for (int i = 0; i < SCHEDULES; i++)
         best[i].time_s = -1;
@@ -557,7 +586,7 @@ void search_unit_run(struct search_worker *w, const struct search_unit *u)
             bool alone = u->pp == 1; /* one stage: every schedule is the same */
             if (alone ? s != SCHEDULE_1F1B : !(w->options->schedules & 1u << s))
                 continue;
-            bool chosen = w->options->fix.overlap_ep >= 0 && !u->overlap_ep; /* to go without is always possible */
+            bool chosen = (w->options->fix.overlap_ep >= 0 || w->options->launch >= 0) && !u->overlap_ep; /* to go without is always possible */
             if (u->ep > 1 && !chosen && u->overlap_ep != overlaps_experts(s, alone))
                 continue;
             if (vp_fits(schedule_of(s), &w->plan, model, vp))

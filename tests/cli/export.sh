@@ -127,6 +127,14 @@ printf '%s' '{"model_type":"gemma2","hidden_size":2304,"num_hidden_layers":26,"n
 plan '{}'
 refused 1 "model 'gemma' has norms behind attention and MLP too" "$plansim" export --plan plan.json --model gemma.json --to megatron
 
+# What a search for a framework finds, the framework takes; a model that it cannot build is said once.
+for framework in megatron deepspeed torchtitan; do
+    expect 0 "$plansim" search --model "$models/llama-3.1-8b.json" --cluster "$cluster" --gbs 256 --seq 4096 --launch $framework --out found.json
+    grep -q "\"stack\": \"$framework\"" found.json || fail "another stack: $last"
+    expect 0 "$plansim" export --plan found.json --model "$models/llama-3.1-8b.json" --cluster "$cluster" --to $framework
+done
+refused 1 "model 'gemma' has norms behind" "$plansim" search --model gemma.json --cluster "$cluster" --gbs 256 --seq 4096 --launch megatron
+
 # A plan that is none, or not for this model or cluster, is bad input.
 plan '{"tp": 3, "dp": 5}'
 refused 3 'global_batch 128 is not a multiple of dp 5' "$plansim" export --plan plan.json --to megatron
