@@ -148,12 +148,13 @@ void plan_say_layers_list(const struct plan_check *c)
 {
     const struct plan *plan = c->plan;
     int n = plan->n_layers_per_stage;
-    int64_t sum = 0, layers = c->model->layers;
+    int64_t sum = 0, layers;
     for (int i = 0; i < n; i++)
         sum += plan->layers_per_stage[i];
     if (n != plan_chunks(plan))
         err_add(c->err, "layers_per_stage has %d entries, pp %d x vp %d = %lld are needed", n, plan->pp, plan->vp,
                 ll(plan_chunks(plan)));
+    layers = c->model ? c->model->layers : sum;
     if (sum < layers)
         err_add(c->err, "%lld layers, list holds %lld: layers_per_stage would lose %lld layers of model '%s'%s",
                 ll(layers), ll(sum), ll(layers - sum), c->model->name,

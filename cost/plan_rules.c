@@ -121,7 +121,7 @@ static bool list_is_broken(const struct plan *plan, const struct model *model)
         sum += plan->layers_per_stage[i];
         hole |= plan->layers_per_stage[i] == 0 && i > 0 && i < n - 1;
     }
-    return hole || n != plan_chunks(plan) || sum != model->layers;
+    return hole || n != plan_chunks(plan) || (model && sum != model->layers);
 }
 
 /* Recompute of n layers is Megatron-LM's --recompute-method block, counted per
@@ -137,7 +137,6 @@ static uint32_t broken_layers(const struct plan *plan, const struct model *model
     bool even = plan->n_layers_per_stage == 0;
     return bit_if(even && chunks > model->layers, RULE_PP_LAYERS) |
            bit_if(even && chunks <= model->layers && model->layers % chunks != 0, RULE_LAYERS_SPLIT) |
-           bit_if(!even && list_is_broken(plan, model), RULE_LAYERS_LIST) |
            bit_if(recompute_is_broken(plan, model), RULE_RECOMPUTE_LAYERS);
 }
 
@@ -284,7 +283,8 @@ uint32_t plan_broken_rules(const struct plan *plan, const struct model *model, c
     if (!plan_sizes_are_positive(plan))
         return bit_if(true, RULE_WORLD);
     bool order = plan_order_is_permutation(plan);
-    uint32_t broken = broken_sequence_split(plan) | broken_pipeline(plan) | broken_zero(plan) | broken_sharing(plan) | bit_if(!order, RULE_RANK_ORDER);
+    uint32_t broken = broken_sequence_split(plan) | broken_pipeline(plan) | broken_zero(plan) | broken_sharing(plan) | bit_if(!order, RULE_RANK_ORDER) |
+                      bit_if(plan->n_layers_per_stage > 0 && list_is_broken(plan, model), RULE_LAYERS_LIST);
     if (model)
         broken |= broken_by_model(plan, model, order);
     if (cluster)

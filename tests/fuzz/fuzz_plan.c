@@ -1,4 +1,5 @@
-/* Any bytes as plan.json: read, checked with and without a cluster, named, cut into groups, written and read again.
+/* Any bytes as plan.json: read, checked with and without a model and a cluster, named, cut into groups, exported, written and
+ * read again.
  * What is read must survive the round trip as the same plan; bits and sentences must agree. */
 #include <stddef.h>
 #include <stdint.h>
@@ -10,6 +11,7 @@
 #include "cost/cluster.h"
 #include "cost/model.h"
 #include "cost/plan.h"
+#include "sim/writers/export.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -56,6 +58,22 @@ static void check(const struct plan *plan, const struct model *model, const stru
     }
 }
 
+/* Text or sentences, never both; for plans that keep the rules. */
+static void export_all(const struct plan *plan, const struct model *model)
+{
+    static const struct model_words words = {.activation = "silu"};
+    for (int target = 0; target < EXPORT_TARGETS; target++) {
+        const struct export_request request = {.plan = plan, .model = model, .words = &words, .json = plan->tp > 1};
+        struct err err = {0};
+        char *text = NULL;
+        int result = export_plan((enum export_target)target, &request, &text, NULL, &err);
+        require((result < 0) == (err.count > 0));
+        require((result < 0) == (text == NULL));
+        require(result < 0 || (strlen(text) > 0 && text[strlen(text) - 1] == '\n'));
+        free(text);
+    }
+}
+
 static void round_trip(const struct plan *plan)
 {
     struct plan again;
@@ -94,7 +112,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         check(&plan, &models[i], NULL);
         check(&plan, &models[i], &cluster);
+        if (plan_broken_rules(&plan, &models[i], NULL) == 0)
+            export_all(&plan, &models[i]);
     }
+    if (plan_broken_rules(&plan, NULL, NULL) == 0)
+        export_all(&plan, NULL);
     for (int group = 0; group < GROUPS; group++) {
         struct rank_group ranks;
         plan_rank_group(&plan, (enum plan_group)group, &ranks);

@@ -415,6 +415,9 @@ static void test_without_model(void)
         {"{\"recompute\":\"full\",\"offload_modules\":[\"core_attn\"]}", R(OFFLOAD), "offload_modules core_attn go with recompute"},
         {"{\"recompute\":\"selective\",\"activation_offload_layers\":4}", 0, ""},
         {"{\"pp\":2,\"zero\":3}", R(ZERO_PP), "zero 3 does not go with pp 2"},
+        {"{\"pp\":2,\"layers_per_stage\":[1,2,3]}", R(LAYERS_LIST), "layers_per_stage has 3 entries, pp 2 x vp 1 = 2 are needed"},
+        {"{\"pp\":3,\"layers_per_stage\":[1,0,3]}", R(LAYERS_LIST), "gives chunk 1 no layer"},
+        {"{\"pp\":2,\"layers_per_stage\":[1,2]}", 0, ""},
     };
     CHECK_ALL(NULL, NULL, table);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) { /* a model adds rules, and takes none away */
