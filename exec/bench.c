@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cost/base/sample.h"
 #include "exec/bench_internal.h"
 #include "exec/comm.h"
 #include "exec/device.h"
@@ -15,15 +16,9 @@ enum { SAMPLES_MAX = 400, POOL = 16 << 20, GPU_POOL = 128 << 20 }; /* elements: 
 
 /* --- one number ------------------------------------------------------------------ */
 
-int bench_by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double bench_trimmed_mean(double *samples, int n, double from, double to)
 {
-    qsort(samples, (size_t)n, sizeof *samples, bench_by_value);
+    sample_sort(samples, n);
     int first = (int)(from * n), end = (int)(to * n) > first ? (int)(to * n) : first + 1;
     double sum = 0;
     for (int i = first; i < end; i++)
@@ -180,8 +175,7 @@ double bench_search(const struct bench_fit *fit, double *parameter)
     double errors[256];
     for (int i = 0; i < fit->n && i < 256; i++)
         errors[i] = fabs(fit->time(parameter, fit->points + (size_t)i * fit->stride) / fit->measured[i] - 1);
-    qsort(errors, (size_t)fit->n, sizeof *errors, bench_by_value);
-    return errors[fit->n / 2];
+    return sample_median(errors, fit->n);
 }
 
 /* --- products --------------------------------------------------------------------- */
@@ -270,13 +264,12 @@ void bench_fit_gemm(struct bench *bench, struct gemm_form *ret, double *ret_peak
     double peak = parameter[0];
     struct bench_fit fit = {gemm_time, (const char *)points, sizeof *points, measured, n, 5};
     *ret_error = bench_search(&fit, parameter);
-    qsort(ratios, (size_t)n, sizeof *ratios, bench_by_value);
     *ret = (struct gemm_form){.eff = parameter[0] / peak,
                               .t0_s = parameter[1],
                               .pad_m = parameter[2],
                               .pad_n = parameter[3],
                               .pad_k = parameter[4],
-                              .wgrad = ratios[n / 2]};
+                              .wgrad = sample_median(ratios, n)};
     *ret_peak_flop_per_s = peak;
 }
 

@@ -24,7 +24,6 @@ void *bench_output(struct bench *bench, enum element type, int64_t n);
 /* Elements of the kernels' type, or floats: numbers between -0.5 and 0.5. */
 void *bench_elements(struct device *device, int64_t n);
 float *bench_floats(struct device *device, int64_t n);
-int bench_by_value(const void *a, const void *b);              /* of doubles, for qsort */
 
 /* Minimises the mean squared log error, outliers counting linearly, by trying steps up and down, one parameter at a
  * time, ever smaller. Returns the median of |fit / measured - 1|. */

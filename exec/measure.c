@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "cost/base/sample.h"
 #include "exec/comm.h"
 #include "exec/device.h"
 #include "exec/trainer.h"
@@ -81,18 +82,6 @@ void measure_step(struct measurement *m, const struct trainer *t, const struct s
     m->step_time_s[m->steps++] = result->step_time_s;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int64_t n)
-{
-    qsort(x, (size_t)n, sizeof *x, by_value);
-    return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
-}
-
 /* Every rank's ops of the last step, put together over the pipeline. */
 static void gather_timeline(struct measurement *m, const struct trainer *t)
 {
@@ -152,7 +141,7 @@ void measure_end(struct measurement *m, const struct trainer *t)
     m->peak_bytes = (int64_t)highest;
     m->peak_rank = (int)rank;
     int64_t skip = m->steps > 1;
-    m->median_step_time_s = median(m->step_time_s + skip, m->steps - skip);
+    m->median_step_time_s = sample_median(m->step_time_s + skip, (int)(m->steps - skip));
     gather_timeline(m, t);
     m->bubble_fraction = timeline_bubble_fraction(&m->timeline);
 }

@@ -6,6 +6,7 @@
 
 #include "cost/base/arena.h"
 #include "cost/base/err.h"
+#include "cost/base/sample.h"
 #include "sim/calibrate_solve.h"
 #include "sim/validate_stats.h"
 
@@ -82,15 +83,9 @@ void form_fit(const struct form *f, struct arena *arena, double *x)
     }
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double form_middle(double *values, int n)
 {
-    qsort(values, (size_t)n, sizeof *values, compare);
+    sample_sort(values, n);
     return n > 0 ? values[n / 2] : 0;
 }
 

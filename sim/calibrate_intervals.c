@@ -7,6 +7,7 @@
 
 #include "cost/base/arena.h"
 #include "cost/base/err.h"
+#include "cost/base/sample.h"
 #include "sim/calibrate_solve.h"
 
 enum { RUNS_MIN = 8 };
@@ -19,20 +20,11 @@ static int situation_of(const struct validation *v, const struct outcome *o)
     return 2 * moe + nodes;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The share q of sorted values, between neighbours. A small sample's own extremes lie inside the population's: the share
  * is moved out by 1/(n+1). */
 static double quantile(const double *sorted, int n, double q)
 {
-    double at = (n + 1) * q - 1;
-    at = fmin(fmax(at, 0), n - 1);
-    int below = (int)at;
-    return below + 1 < n ? sorted[below] + (at - below) * (sorted[below + 1] - sorted[below]) : sorted[n - 1];
+    return sample_at(sorted, n, (n + 1) * q - 1);
 }
 
 static bool measured(const struct outcome *o)
@@ -49,7 +41,7 @@ static int gather(const struct validation *v, const char *stack, int situation, 
         if (measured(o) && situation_of(v, o) == situation && (strcmp(stack, "any") == 0 || strcmp(o->mapped.plan.stack, stack) == 0))
             factors[n++] = 1 / (1 + o->error);
     }
-    qsort(factors, (size_t)n, sizeof *factors, compare);
+    sample_sort(factors, n);
     return n;
 }
 

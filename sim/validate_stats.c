@@ -6,34 +6,22 @@
 #include <string.h>
 
 #include "cost/base/arena.h"
+#include "cost/base/sample.h"
 
 const char *const validate_by_names[] = {"group", "accelerator", "model", "stack", NULL};
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double quantile(const double *sorted, int n, double q)
-{
-    double at = q * (n - 1);
-    int below = (int)at;
-    return below + 1 < n ? sorted[below] + (at - below) * (sorted[below + 1] - sorted[below]) : sorted[n - 1];
-}
 
 void spread_of(double *errors, int n, struct spread *ret)
 {
     *ret = (struct spread){n, (double)NAN, (double)NAN, (double)NAN};
     if (n == 0)
         return;
-    qsort(errors, (size_t)n, sizeof *errors, compare_doubles);
-    ret->signed_median = quantile(errors, n, 0.5);
+    sample_sort(errors, n);
+    ret->signed_median = sample_quantile(errors, n, 0.5);
     for (int i = 0; i < n; i++)
         errors[i] = fabs(errors[i]);
-    qsort(errors, (size_t)n, sizeof *errors, compare_doubles);
-    ret->median = quantile(errors, n, 0.5);
-    ret->p90 = quantile(errors, n, 0.9);
+    sample_sort(errors, n);
+    ret->median = sample_quantile(errors, n, 0.5);
+    ret->p90 = sample_quantile(errors, n, 0.9);
 }
 
 const char *validate_group_of(const struct outcome *o, enum validate_by by)
@@ -163,11 +151,11 @@ static void rank_sweeps(const struct validation *v, const char *trust, struct ar
             add_sweep(v, usable, done, row, regrets, ret);
     if (ret->sweeps == 0)
         return;
-    qsort(regrets, (size_t)ret->sweeps, sizeof *regrets, compare_doubles);
+    sample_sort(regrets, ret->sweeps);
     for (int i = 0; i < ret->sweeps; i++)
         sum += regrets[i];
     ret->mean = sum / ret->sweeps;
-    ret->median = quantile(regrets, ret->sweeps, 0.5);
+    ret->median = sample_quantile(regrets, ret->sweeps, 0.5);
     ret->max = regrets[ret->sweeps - 1];
 }
 
