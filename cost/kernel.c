@@ -2,7 +2,7 @@
  *
  * GEMM (P5, P7, RT9; fits.md section 1): t = t0 + 2(m+a)(n+b)(k+c)/(P e), optionally
  * with the last wave's tail and times (1 + t/t1)^d; then divided by `sustained`,
- * because the forms were fitted on bursts and training runs at the power cap (fits.md section 2).
+ * because forms and measured points are of bursts and training runs at the power cap (fits.md section 2).
  * Attention: fits.md section 4. Grouped GEMM: section 5 (E5): below ~300 tokens
  * per expert the pad on m is the cost of streaming the expert's weights. Their wgrad streams the gradients instead. */
 #include "cost/kernel.h"
@@ -49,7 +49,7 @@ double kernel_gemm_s(const struct accelerator *accelerator, enum rate rate, doub
     rate = kernel_rate(accelerator, rate);
     double point = accelerator->points ? profile_point_s(accelerator->points, accelerator->name, "gemm", rate, (int64_t)m, (int64_t)n, (int64_t)k) : 0;
     if (point > 0)
-        return point;
+        return point / sustained(accelerator, rate);
     const struct gemm_form *form = &accelerator->gemm[rate];
     if (form->eff <= 0)
         form = &accelerator->gemm[RATE_16BIT];
@@ -60,7 +60,7 @@ double kernel_wgrad_s(const struct accelerator *accelerator, enum rate rate, dou
 {
     enum rate usable = kernel_rate(accelerator, rate);
     double point = accelerator->points ? profile_point_s(accelerator->points, accelerator->name, "wgrad", usable, (int64_t)m, (int64_t)n, (int64_t)k) : 0;
-    return point > 0 ? point : kernel_gemm_s(accelerator, rate, m, n, k) * factor;
+    return point > 0 ? point / sustained(accelerator, usable) : kernel_gemm_s(accelerator, rate, m, n, k) * factor;
 }
 
 /* The form whose head width is nearest on a log scale. */

@@ -40,7 +40,7 @@ static const struct profile_field accelerator_fields[] = {
     NEEDED("peak_16bit_flop_per_s", FLOP_PER_S, A(peak_flop_per_s[RATE_16BIT]), 1e9, 1e18, -1, "dense peak, bf16/fp16"),
     NUMBER("peak_fp8_flop_per_s", FLOP_PER_S, A(peak_flop_per_s[RATE_FP8]), 0, 1e18, 0, -1, "dense peak, 8 bit"),
     NUMBER("peak_fp4_flop_per_s", FLOP_PER_S, A(peak_flop_per_s[RATE_FP4]), 0, 1e18, 0, -1, "dense peak, 4 bit"),
-    NEEDED("hbm_bytes_per_s", BYTES_PER_S, A(hbm_bytes_per_s), 1e9, 1e15, -1, "memory bandwidth"),
+    NEEDED("hbm_bytes_per_s", BYTES_PER_S, A(hbm_bytes_per_s), 1e8, 1e15, -1, "memory bandwidth"),
     NEEDED("memory_bytes", BYTES, A(memory_bytes), 1e8, 1e13, -1, "memory a program can see"),
     {"sm_count", FIELD_INT, DIMENSION_ONE, A(sm_count), 1, 100000, true, 0, -1, "streaming multiprocessors or compute units"},
     COUNT("default_per_node", A(default_per_node), 1, 100000, 8, 0, "accelerators per node when hw.json does not say"),

@@ -12,7 +12,7 @@
 #include "exec/world.h"
 #include "kernels/kernels.h"
 
-enum { SAMPLES_MAX = 400, POOL = 16 << 20, GPU_POOL = 128 << 20 }; /* elements: more than caches hold */
+enum { SAMPLES_MAX = 400, SMALL_POOL = 4 << 20, POOL = 16 << 20, GPU_POOL = 128 << 20 }; /* elements: more than caches hold */
 
 /* --- one number ------------------------------------------------------------------ */
 
@@ -39,23 +39,44 @@ static double thread_now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+void bench_mark_new(const struct bench *bench, struct bench_mark *ret)
+{
+    *ret = (struct bench_mark){.event = bench->own_time ? NULL : bench->device->event_new(bench->device)};
+}
+
+void bench_mark_free(const struct bench *bench, struct bench_mark *mark)
+{
+    if (!bench->own_time)
+        bench->device->event_free(bench->device, mark->event);
+}
+
+void bench_mark_set(const struct bench *bench, struct bench_mark *mark)
+{
+    if (bench->own_time)
+        mark->thread_s = thread_now_s();
+    else
+        bench->device->event_record(bench->device, mark->event, bench->device->queue);
+}
+
+double bench_mark_gap_s(const struct bench *bench, const struct bench_mark *start, const struct bench_mark *end)
+{
+    if (bench->own_time)
+        return end->thread_s - start->thread_s;
+    return bench->device->event_gap_s(bench->device, start->event, end->event);
+}
+
 static double timed(const struct bench *bench, const struct bench_call *call, int turn, int calls)
 {
-    if (bench->own_time) {
-        double start_s = thread_now_s();
-        for (int i = 0; i < calls; i++)
-            call->run(call->context, turn * calls + i);
-        return (thread_now_s() - start_s) / calls;
-    }
-    struct device *device = bench->device;
-    void *start = device->event_new(device), *end = device->event_new(device);
-    device->event_record(device, start, device->queue);
+    struct bench_mark start, end;
+    bench_mark_new(bench, &start);
+    bench_mark_new(bench, &end);
+    bench_mark_set(bench, &start);
     for (int i = 0; i < calls; i++)
         call->run(call->context, turn * calls + i);
-    device->event_record(device, end, device->queue);
-    double seconds = device->event_gap_s(device, start, end);
-    device->event_free(device, start);
-    device->event_free(device, end);
+    bench_mark_set(bench, &end);
+    double seconds = bench_mark_gap_s(bench, &start, &end);
+    bench_mark_free(bench, &start);
+    bench_mark_free(bench, &end);
     return seconds / calls;
 }
 
@@ -111,7 +132,8 @@ float *bench_floats(struct device *device, int64_t n)
 
 void bench_begin(struct bench *bench, int64_t largest)
 {
-    int64_t least = bench->gpu ? GPU_POOL : POOL;
+    static const int64_t pools[BENCH_SIZES] = {SMALL_POOL, POOL, GPU_POOL};
+    int64_t least = pools[bench->size];
     bench->pool = largest > least ? largest : least;
     bench->inputs = bench_elements(bench->device, bench->pool);
     bench->outputs = device_floats(bench->device, bench->pool);
@@ -180,12 +202,6 @@ double bench_search(const struct bench_fit *fit, double *parameter)
 
 /* --- products --------------------------------------------------------------------- */
 
-struct gemm_call {
-    struct bench *bench;
-    enum phase phase;
-    struct gemm gemm;
-};
-
 /* a, activations or their gradients, was just written. b: weights, or the x of a weight's gradient, as old as the
  * forward pass. c is new memory, or a gradient, but in backward, where buffers come back soon. */
 static void run_gemm(void *context, int turn)
@@ -213,17 +229,39 @@ static struct gemm gemm_of(enum phase phase, enum element type, int m, int n, in
     }
 }
 
+static int64_t size_a(const struct gemm *g)
+{
+    return (int64_t)g->m * g->k;
+}
+
+static int64_t size_c(const struct gemm *g)
+{
+    return (int64_t)g->m * g->n;
+}
+
+void bench_product_open(struct bench *bench, enum phase phase, int m, int n, int k, struct bench_product *ret)
+{
+    struct gemm gemm = gemm_of(phase, bench->device->kernels->type, m, n, k);
+    *ret = (struct bench_product){.gemm = {bench, phase, gemm},
+                                  .a = bench_elements(bench->device, size_a(&gemm)),
+                                  .c = device_elements(bench->device, size_c(&gemm))};
+    ret->gemm.gemm.a = ret->a;
+    ret->gemm.gemm.c = ret->c;
+    ret->call = (struct bench_call){run_gemm, &ret->gemm};
+}
+
+void bench_product_close(struct bench *bench, struct bench_product *product)
+{
+    device_free_elements(bench->device, product->a, size_a(&product->gemm.gemm));
+    device_free_elements(bench->device, product->c, size_c(&product->gemm.gemm));
+}
+
 double bench_product_s(struct bench *bench, enum phase phase, int m, int n, int k)
 {
-    struct gemm_call g = {bench, phase, gemm_of(phase, bench->device->kernels->type, m, n, k)};
-    struct bench_call call = {run_gemm, &g};
-    int64_t size_a = (int64_t)g.gemm.m * g.gemm.k, size_c = (int64_t)g.gemm.m * g.gemm.n;
-    void *a = bench_elements(bench->device, size_a), *c = device_elements(bench->device, size_c);
-    g.gemm.a = a;
-    g.gemm.c = c;
-    double seconds = bench_call_s(bench, &call);
-    device_free_elements(bench->device, a, size_a);
-    device_free_elements(bench->device, c, size_c);
+    struct bench_product product;
+    bench_product_open(bench, phase, m, n, k, &product);
+    double seconds = bench_call_s(bench, &product.call);
+    bench_product_close(bench, &product);
     return seconds;
 }
 
@@ -240,9 +278,9 @@ static double gemm_time(const double *p, const void *point)
 
 void bench_fit_gemm(struct bench *bench, struct gemm_form *ret, double *ret_peak_flop_per_s, double *ret_error)
 {
-    static const int cpu_rows[] = {64, 256, 1024}, cpu_widths[] = {64, 256, 704, 2048};
-    static const int gpu_rows[] = {1024, 4096, 8192}, gpu_widths[] = {1024, 2048, 4096, 8192};
-    const int *rows = bench->gpu ? gpu_rows : cpu_rows, *widths = bench->gpu ? gpu_widths : cpu_widths;
+    static const int all_rows[BENCH_SIZES][3] = {{16, 64, 128}, {64, 256, 1024}, {1024, 4096, 8192}};
+    static const int all_widths[BENCH_SIZES][4] = {{32, 64, 96, 128}, {64, 256, 704, 2048}, {1024, 2048, 4096, 8192}};
+    const int *rows = all_rows[bench->size], *widths = all_widths[bench->size];
     struct gemm_point points[64];
     double measured[64], ratios[64], parameter[5] = {0, 1e-6, 4, 4, 4};
     int n = 0;

@@ -17,14 +17,21 @@ struct comm;
 struct device;
 struct world;
 
+/* Of what is measured where no plan says it: seconds on an emulated device; for a core; what keeps a GPU busy, and
+ * exceeds its cache. */
+enum bench_size { BENCH_SMALL, BENCH_USUAL, BENCH_LARGE, BENCH_SIZES };
+
 struct bench {
     struct world *world;
     struct device *device;
     double budget_s; /* of one number */
-    bool gpu;        /* sizes that keep a GPU busy, and exceed its cache */
+    bool gpu;        /* the device is one */
+    enum bench_size size;
     bool own_time;   /* kernels run in this thread: its own clock, which stands while others have the core */
     void *inputs, *outputs; /* bench_begin; elements, floats */
     int64_t pool, next_input, next_output;
+    void (*pause)(void *context, double seconds); /* NULL = sleeps; a test's own clock */
+    void *pause_context;
 };
 
 /* largest: elements of a matrix. */
@@ -58,6 +65,20 @@ double bench_optimizer_bytes_per_s(struct bench *bench, int64_t parameters);
 double bench_pointwise(struct bench *bench, const struct bench_pointwise *shape, double bytes_per_s, double latency_s);
 /* Time of putting rows into the order of experts and back, forward and backward / bytes that the cost model counts. */
 double bench_permute(struct bench *bench, const struct bench_pointwise *shape, double bytes_per_s);
+
+/* A large product in bursts, and back to back for limit_s (bench_sustained.c). ratio, 1 at most: of the rates. A device
+ * that wakes up slowly seems to be faster in the long run: that counts as 1. */
+struct bench_sustained {
+    int size; /* of the product, n x n x n */
+    double flop, burst_s, sustained_s, ratio, ran_s;
+};
+struct bench_progress {
+    void (*tell)(void *context, double ran_s, double call_s); /* about every second */
+    void *context;
+};
+double bench_sustained_flop(const struct bench *bench); /* of one call */
+void bench_measure_sustained(struct bench *bench, double limit_s, const struct bench_progress *progress,
+                             struct bench_sustained *ret);
 
 /* Of a kernel that has nothing to do: between bench_begin and bench_end. */
 double bench_latency_s(struct bench *bench);

@@ -15,6 +15,31 @@ struct bench_call {
 
 /* Seconds of one call. Short ones are timed in packs of about 50 us. */
 double bench_call_s(const struct bench *bench, const struct bench_call *call);
+/* A moment: of the device's queue, or of this thread's own clock (bench.own_time). */
+struct bench_mark {
+    void *event;
+    double thread_s;
+};
+void bench_mark_new(const struct bench *bench, struct bench_mark *ret);
+void bench_mark_free(const struct bench *bench, struct bench_mark *mark);
+void bench_mark_set(const struct bench *bench, struct bench_mark *mark);
+double bench_mark_gap_s(const struct bench *bench, const struct bench_mark *start, const struct bench_mark *end); /* waits */
+/* One product's call, with memory of its own for what was just written. */
+struct gemm_call {
+    struct bench *bench;
+    enum phase phase;
+    struct gemm gemm;
+};
+struct bench_product {
+    struct gemm_call gemm;
+    struct bench_call call;
+    void *a, *c;
+};
+void bench_product_open(struct bench *bench, enum phase phase, int m, int n, int k, struct bench_product *ret);
+void bench_product_close(struct bench *bench, struct bench_product *product);
+/* bench_measure_sustained of any call. */
+void bench_sustained_call(const struct bench *bench, const struct bench_call *call, double limit_s,
+                          const struct bench_progress *progress, struct bench_sustained *ret);
 /* Mean of what lies between two quantiles; sorts. */
 double bench_trimmed_mean(double *samples, int n, double from, double to);
 double bench_slowest(const struct bench *bench, double value); /* over all ranks */

@@ -25,8 +25,8 @@ struct arguments {
     const char *out, *cluster, *name, *model;
     struct opt_list plans;
     int64_t threads;
-    double budget_ms;
-    bool share_gpu, help;
+    double budget_ms, sustained_s;
+    bool share_gpu, small, help;
     int device;
 };
 
@@ -46,6 +46,10 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
          "cuda: ranks may share a GPU, and talk by way of the host"},
         {"threads", OPT_INT, &a->threads, 1, 1024, NULL, "N", "per rank (default 1)"},
         {"budget-ms", OPT_DOUBLE, &a->budget_ms, 1, 1e5, NULL, "X", "time spent on one kernel shape (default 20)"},
+        {"sustained-s", OPT_DOUBLE, &a->sustained_s, 0, 600, NULL, "X",
+         "how long a product runs without a pause for the sustained rate; 0 = not measured, as fast as in bursts "
+         "(default 3 on cuda, 0 on cpu, where all kernels are measured under lasting load)"},
+        {"small", OPT_FLAG, &a->small, 0, 0, NULL, NULL, "shapes that take no time: to try this out"},
         {NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL},
     };
     int n = 0, result = opt_parse(table, argc, argv, NULL, 0, &n, &a->help, err);
@@ -73,8 +77,8 @@ struct sink {
     struct err *err;
 };
 
-static void put(struct sink *sink, enum profile_section section, const char *name, const char *key, const char *field,
-                double value, const char *text, const char *unit)
+static void put_from(struct sink *sink, const char *source, enum profile_section section, const char *name,
+                     const char *key, const char *field, double value, const char *text, const char *unit)
 {
     struct profile_row row = {.section = section,
                               .name = name,
@@ -87,9 +91,15 @@ static void put(struct sink *sink, enum profile_section section, const char *nam
                               .high = (double)__builtin_nan(""),
                               .provenance = PROVENANCE_MEASURED,
                               .date = sink->date,
-                              .source = sink->source};
+                              .source = source};
     sink->failed |= profile_row_check(&row, "planexec profile", sink->err) < 0 ||
                     profile_rows_add(&sink->rows, &row, sink->err) < 0;
+}
+
+static void put(struct sink *sink, enum profile_section section, const char *name, const char *key, const char *field,
+                double value, const char *text, const char *unit)
+{
+    put_from(sink, sink->source, section, name, key, field, value, text, unit);
 }
 
 /* What is known without measuring. */
@@ -120,12 +130,26 @@ static void put_accelerator(struct sink *sink, const char *name, const char *lin
     put(sink, s, name, "", "memory_bytes", facts->memory_bytes, NULL, "B");
     put(sink, s, name, "", "sm_count", facts->processors, NULL, "1");
     put(sink, s, name, "", "default_per_node", ranks, NULL, "1");
-    put(sink, s, name, "", "sustained", 1, NULL, "1");
     put(sink, s, name, "", "mem_eff", 1, NULL, "1");
     put(sink, s, name, "", "kernel_latency_s", facts->latency_s, NULL, "s");
     put(sink, s, name, "", "context_bytes", 0, NULL, "B");
     put(sink, s, name, "", "gemm_workspace_bytes", 0, NULL, "B");
     put(sink, s, name, "", "default_link", (double)__builtin_nan(""), link, "name");
+}
+
+/* Where nothing was measured apart, the forms hold whatever the load made of the kernels. */
+static void put_sustained(struct sink *sink, const char *name, const struct bench_sustained *s)
+{
+    char source[PROFILE_SOURCE_MAX];
+    snprintf(source, sizeof source, "%.250s; ", sink->source);
+    size_t used = strlen(source);
+    if (s->ran_s > 0)
+        snprintf(source + used, sizeof source - used,
+                 "product of %d^3: %.4g GFLOP/s in bursts, %.4g in the last third of %.1f s without a pause", s->size,
+                 s->flop / s->burst_s * 1e-9, s->flop / s->sustained_s * 1e-9, s->ran_s);
+    else
+        snprintf(source + used, sizeof source - used, "not measured apart: one rate");
+    put_from(sink, source, SECTION_ACCELERATOR, name, "", "sustained", s->ratio, NULL, "1");
 }
 
 static const char *const rate_keys[] = {"fp32", "16bit"}; /* there is one arithmetic */
@@ -270,8 +294,10 @@ static void measure_products(struct bench *bench, struct sink *sink, const char 
 static void measure_attention(struct bench *bench, struct sink *sink, const char *name, const struct shapes *shapes,
                               int head_dim, double peak)
 {
-    static const int cpu_lengths[] = {64, 128, 256, 512, 1024}, gpu_lengths[] = {512, 1024, 2048, 4096, 8192};
-    const int *lengths = bench->gpu ? gpu_lengths : cpu_lengths, heads = bench->gpu ? 32 : 4;
+    static const int all_lengths[BENCH_SIZES][5] = {
+        {16, 24, 32, 48, 64}, {64, 128, 256, 512, 1024}, {512, 1024, 2048, 4096, 8192}};
+    static const int all_heads[BENCH_SIZES] = {2, 4, 32};
+    const int *lengths = all_lengths[bench->size], heads = all_heads[bench->size];
     struct bench_attention shape[SHAPES_ATTENTION_MAX];
     struct attention_form form;
     double error;
@@ -308,6 +334,18 @@ enum { PARAMETERS_MOST = 1 << 24, GPU_PARAMETERS_MOST = 1 << 26 }; /* more than 
 static void measure_memory(struct bench *bench, const struct shapes *shapes, double latency_s, double *ret_bytes_per_s,
                            double *ret_pointwise, double *ret_permute)
 {
+    static const struct bench_pointwise small = {.hidden = 128,
+                                                 .ffn = 352,
+                                                 .heads = 4,
+                                                 .kv_heads = 4,
+                                                 .head_dim = 32,
+                                                 .tokens = 64,
+                                                 .vocab = 256,
+                                                 .layers = 4,
+                                                 .parameters = 1 << 18,
+                                                 .activations = 64,
+                                                 .routed = 64,
+                                                 .choices = 2};
     static const struct bench_pointwise usual = {.hidden = 256,
                                                  .ffn = 704,
                                                  .heads = 8,
@@ -332,8 +370,10 @@ static void measure_memory(struct bench *bench, const struct shapes *shapes, dou
                                                      .activations = 4096,
                                                      .routed = 4096,
                                                      .choices = 2};
-    const struct bench_pointwise *plan = shapes->n_plans > 0 ? shapes->plan : bench->gpu ? &usual_gpu : &usual;
-    int64_t most = bench->gpu ? GPU_PARAMETERS_MOST : PARAMETERS_MOST;
+    const struct bench_pointwise *const all_usual[BENCH_SIZES] = {&small, &usual, &usual_gpu};
+    static const int64_t most_parameters[BENCH_SIZES] = {1 << 18, PARAMETERS_MOST, GPU_PARAMETERS_MOST};
+    const struct bench_pointwise *plan = shapes->n_plans > 0 ? shapes->plan : all_usual[bench->size];
+    int64_t most = most_parameters[bench->size];
     int n = shapes->n_plans > 0 ? shapes->n_plans : 1, routed = 0;
     double seconds_per_byte = 0, permute = 0;
     *ret_pointwise = 0;
@@ -352,8 +392,31 @@ static void measure_memory(struct bench *bench, const struct shapes *shapes, dou
         *ret_bytes_per_s * 1e-9, *ret_pointwise);
 }
 
+struct progress {
+    const struct bench *bench;
+    double flop, limit_s;
+};
+
+static void tell(void *context, double ran_s, double call_s)
+{
+    const struct progress *p = context;
+    say(p->bench, "sustained: %.1f of %.1f s, %.1f GFLOP/s\n", ran_s, p->limit_s, p->flop / call_s * 1e-9);
+}
+
+/* After all kernels: it heats the device. */
+static void measure_sustained(struct bench *bench, struct sink *sink, const char *name, double limit_s)
+{
+    struct bench_sustained s = {.ratio = 1};
+    struct progress progress = {bench, bench_sustained_flop(bench), limit_s};
+    if (limit_s > 0)
+        bench_measure_sustained(bench, limit_s, &(struct bench_progress){tell, &progress}, &s);
+    if (limit_s > 0)
+        say(bench, "sustained: %.3f of the rate of bursts, %.1f GFLOP/s\n", s.ratio, s.flop / s.burst_s * 1e-9);
+    put_sustained(sink, name, &s);
+}
+
 static void measure_kernels(struct bench *bench, struct sink *sink, const char *name, const char *link,
-                            const struct shapes *shapes)
+                            const struct shapes *shapes, double sustained_s)
 {
     struct gemm_form gemm;
     double peak, error, bytes_per_s, pointwise, permute;
@@ -368,6 +431,7 @@ static void measure_kernels(struct bench *bench, struct sink *sink, const char *
     struct facts facts = facts_of(bench);
     measure_memory(bench, shapes, facts.latency_s, &bytes_per_s, &pointwise, &permute);
     put_accelerator(sink, name, link, peak, bytes_per_s, bench->world->size, &facts);
+    measure_sustained(bench, sink, name, sustained_s);
     put_stack(sink, pointwise, permute);
 }
 
@@ -460,6 +524,7 @@ static int measure_all(const struct arguments *a, struct world *world, const str
                           .device = &device,
                           .budget_s = a->budget_ms * 1e-3,
                           .gpu = a->device == JOB_CUDA,
+                          .size = a->small ? BENCH_SMALL : a->device == JOB_CUDA ? BENCH_LARGE : BENCH_USUAL,
                           .own_time = a->device != JOB_CUDA && a->threads == 1};
     struct sink sink = {.err = err};
     struct plan plan;
@@ -477,7 +542,7 @@ static int measure_all(const struct arguments *a, struct world *world, const str
     describe(&bench, a->threads, host, sink.source);
     double cpu_s = measure_cpu_s(), start_s = device_now_s();
     bench_begin(&bench, shapes_largest(shapes));
-    measure_kernels(&bench, &sink, a->name, link, shapes);
+    measure_kernels(&bench, &sink, a->name, link, shapes, a->sustained_s);
     bench_end(&bench);
     measure_collectives(&bench, &sink, a->name, link, a->share_gpu);
     double idle = bench_slowest(&bench, 1 - (measure_cpu_s() - cpu_s) / (device_now_s() - start_s));
@@ -498,11 +563,13 @@ static int measure_all(const struct arguments *a, struct world *world, const str
 
 int cmd_profile(struct world *world, int argc, char **argv)
 {
-    struct arguments a = {.threads = 1, .budget_ms = 20};
+    struct arguments a = {.threads = 1, .budget_ms = 20, .sustained_s = -1};
     static struct shapes shapes;
     struct err err = {0};
     int code = EXIT_ANSWERED;
     int parsed = parse(&a, argc, argv, world, &err);
+    if (a.sustained_s < 0)
+        a.sustained_s = a.device == JOB_CUDA ? 3 : 0;
     a.name = a.name ? a.name : a.device == JOB_CUDA ? "planexec-cuda" : "planexec-cpu";
     if (parsed < 0)
         code = EXIT_USAGE;
