@@ -8,11 +8,13 @@
 #include "cost/base/opt.h"
 #include "cost/base/unit.h"
 #include "cost/cluster.h"
+#include "cost/model.h"
 #include "cost/profile.h"
 #include "exec/checkpoint.h"
 #include "exec/commands_exec.h"
 #include "exec/device_paced.h"
 #include "exec/measure.h"
+#include "exec/op_kinds.h"
 #include "exec/predicted.h"
 #include "exec/trainer.h"
 #include "sim/writers/trace.h"
@@ -108,43 +110,16 @@ static void print_predicted(const struct measurement *m, const struct predicted 
            off(p->peak_bytes, (double)m->peak_bytes));
 }
 
-static void print_kind(const char *name, double measured_s, bool predicted, double predicted_s, double step_s)
-{
-    if (measured_s < 0.002 * step_s && predicted_s < 0.002 * step_s)
-        return;
-    printf("  %-22s %8.4f", name, measured_s);
-    if (predicted)
-        printf("  %9.4f  %+6.1f %%", predicted_s, off(predicted_s, measured_s));
-    putchar('\n');
-}
-
-/* Seconds of a step, mean over ranks. Slots that run a forward and a backward together are not told apart. */
-static void print_kinds(const struct measurement *m, const struct predicted *p)
-{
-    struct predicted none = {0};
-    const struct predicted *q = p ? p : &none;
-    double step = m->median_step_time_s, forward = m->kind_s[MEASURE_F], both = m->kind_s[MEASURE_F_BW];
-    double backward = m->kind_s[MEASURE_B] + m->kind_s[MEASURE_W] + m->kind_s[MEASURE_BW];
-    printf("  mean of a step         seconds%s\n", p ? "  predicted" : "");
-    if (both > 0) {
-        print_kind("forward, backward", forward + both + backward, p != NULL, q->forward_s + q->backward_s, step);
-    } else {
-        print_kind("forward", forward, p != NULL, q->forward_s, step);
-        print_kind("backward", backward, p != NULL, q->backward_s, step);
-    }
-    print_kind("waiting for stages", m->kind_s[MEASURE_WAIT], p != NULL, q->wait_s, step);
-    print_kind("gradients, optimizer", m->kind_s[MEASURE_OPTIMIZER], p != NULL, q->end_s, step);
-}
-
 static void print_summary(const struct measurement *m, const struct trainer *t, const struct predicted *p)
 {
     char name[256];
+    struct op_kind_row row[OP_KIND_ROWS_MAX];
     printf("\n%s on %d ranks, device %s\n", plan_format(&t->plan, name, sizeof name), m->ranks, t->device.name);
     printf("median step %.4f s, bubble %.1f %%, peak memory %.1f MiB (rank %d)\n", m->median_step_time_s,
            100 * m->bubble_fraction, (double)m->peak_bytes / 1048576, m->peak_rank);
     if (p)
         print_predicted(m, p);
-    print_kinds(m, p);
+    op_kinds_print(row, op_kinds_fill(m, &t->program, t->plan.zero, p, row), p != NULL);
     printf("communication, mean seconds and MiB of a rank and step:");
     for (int g = 0; g < WORLD_GROUPS; g++)
         if (m->group[g].sent_bytes > 0)
@@ -167,6 +142,21 @@ static void put_predicted(struct json *root, const char *key, const struct predi
         json_put_number(root, key, value);
     else
         json_put_null(root, key);
+}
+
+/* Of each rank, as a prediction counts them: no recomputation, half of the attention. */
+static double model_flop_per_s(const struct measurement *m, const struct trainer *t)
+{
+    struct model_flops flops;
+    model_count_flops(t->executor.model, t->plan.seq_len, &flops);
+    return flops.training * tokens_per_step(&t->plan) / m->median_step_time_s / m->ranks;
+}
+
+static void put_op_kinds(struct json *root, const struct measurement *m, const struct trainer *t,
+                         const struct predicted *p)
+{
+    struct op_kind_row row[OP_KIND_ROWS_MAX];
+    op_kinds_put(root, "op_kinds", row, op_kinds_fill(m, &t->program, t->plan.zero, p, row), p != NULL);
 }
 
 static void print_json(const struct measurement *m, const struct trainer *t, const struct predicted *p,
@@ -194,11 +184,14 @@ static void print_json(const struct measurement *m, const struct trainer *t, con
         for (int k = 0; k < 4; k++)
             json_put_number(kinds, names[k], values[k]);
     }
+    put_op_kinds(root, m, t, p);
+    json_put_number(root, "model_tflops_per_gpu", model_flop_per_s(m, t) * 1e-12);
     json_put_number(root, "cpu_share", m->cpu_share);
     groups = json_put_object(root, "communication");
     for (int g = 0; g < WORLD_GROUPS; g++) {
         struct json *group = json_put_object(groups, world_group_names[g]);
         json_put_number(group, "seconds", m->group[g].seconds);
+        json_put_number(group, "waited_s", m->group[g].waited_s);
         json_put_number(group, "sent_bytes", m->group[g].sent_bytes);
         json_put_number(group, "received_bytes", m->group[g].received_bytes);
     }

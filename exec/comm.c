@@ -19,7 +19,7 @@ int comm_size(const struct comm *comm)
 struct comm_counters *comm_counters(struct comm *comm)
 {
     if (comm->size > 1 && comm->transport->take_seconds)
-        comm->counters.seconds += comm->transport->take_seconds(comm);
+        comm->transport->take_seconds(comm, &comm->counters.seconds, &comm->counters.waited_s);
     return &comm->counters;
 }
 
@@ -31,10 +31,17 @@ static double begin(struct comm *comm, int64_t sent, int64_t received)
     return device_now_s();
 }
 
+static void count_seconds(struct comm *comm, double start_s)
+{
+    double seconds = device_now_s() - start_s;
+    comm->counters.seconds += seconds;
+    comm->counters.waited_s += seconds;
+}
+
 static void end(struct comm *comm, double start_s)
 {
     if (comm->transport->waits)
-        comm->counters.seconds += device_now_s() - start_s;
+        count_seconds(comm, start_s);
 }
 
 /* What a group of one does instead of sending. */
@@ -117,11 +124,6 @@ void comm_all_to_all(struct comm *comm, enum element type, const int64_t *send_c
 
 /* --- host memory ------------------------------------------------------------- */
 
-static void end_on_host(struct comm *comm, double start_s)
-{
-    comm->counters.seconds += device_now_s() - start_s;
-}
-
 void comm_all_reduce_doubles(struct comm *comm, enum comm_reduction reduction, int n, double *x)
 {
     if (comm->size == 1)
@@ -129,7 +131,7 @@ void comm_all_reduce_doubles(struct comm *comm, enum comm_reduction reduction, i
     int64_t bytes = both_bytes(comm, 8, n);
     double start_s = begin(comm, bytes, bytes);
     comm_mpi_all_reduce_doubles(comm, reduction, n, x);
-    end_on_host(comm, start_s);
+    count_seconds(comm, start_s);
 }
 
 /* Counted like a ring: every member but the last hands the whole on. */
@@ -140,7 +142,7 @@ void comm_broadcast(struct comm *comm, int root, int64_t n, float *x)
     int place = (comm->rank - root + comm->size) % comm->size;
     double start_s = begin(comm, place < comm->size - 1 ? 4 * n : 0, place > 0 ? 4 * n : 0);
     comm_mpi_broadcast(comm, root, (size_t)n * sizeof *x, x);
-    end_on_host(comm, start_s);
+    count_seconds(comm, start_s);
 }
 
 void comm_all_to_all_ints(struct comm *comm, int n_each, const int *send, int *receive)
@@ -152,7 +154,7 @@ void comm_all_to_all_ints(struct comm *comm, int n_each, const int *send, int *r
     int64_t bytes = 4 * (int64_t)n_each * (comm->size - 1);
     double start_s = begin(comm, bytes, bytes);
     comm_mpi_all_to_all_ints(comm, n_each, send, receive);
-    end_on_host(comm, start_s);
+    count_seconds(comm, start_s);
 }
 
 void comm_barrier(struct comm *comm)

@@ -23,7 +23,8 @@ struct comm;
 
 struct comm_counters {
     int64_t calls, sent_bytes, received_bytes;
-    double seconds; /* spent inside blocking calls */
+    double seconds;  /* of blocking calls, and on a device with queues also of those that go on beside others */
+    double waited_s; /* that other work waited for them: blocking calls, and comm_wait */
 };
 
 enum comm_reduction { COMM_SUM, COMM_MAX };

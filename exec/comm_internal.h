@@ -28,7 +28,8 @@ struct comm_transport {
     int (*all_gather_start)(struct comm *comm, enum element type, int64_t n_each, const void *mine, void *all);
     void (*wait)(struct comm *comm, int slot);
     bool (*done)(struct comm *comm, int slot);
-    double (*take_seconds)(struct comm *comm); /* of the calls since the last time; NULL where waits */
+    /* Adds those of the calls since the last time; NULL where waits. */
+    void (*take_seconds)(struct comm *comm, double *seconds, double *waited_s);
     void (*release)(struct comm *comm);
 };
 

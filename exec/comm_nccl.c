@@ -83,13 +83,14 @@ enum {
 
 /* One that goes on beside the device's queue; its end is waited for by event. */
 struct under_way {
-    bool used;
+    bool used, message;
     void *event;
 };
 
-/* A call whose time has not been counted yet. */
+/* What has not been counted yet: the time of a call, or that the device's queue waited, or both. */
 struct timing {
     struct timing *next;
+    bool called, waited;
     void *start, *end;
 };
 
@@ -103,7 +104,7 @@ struct group {
     struct under_way *under_way;
     int n_under_way;
     struct timing *first, **last, *spare;
-    double seconds;
+    double seconds, waited_s;
 };
 static struct group *groups;
 
@@ -164,6 +165,8 @@ static struct timing *new_timing(struct group *g)
         t->end = device->event_new(device);
     }
     t->next = NULL;
+    t->called = true;
+    t->waited = false;
     *g->last = t;
     g->last = &t->next;
     return t;
@@ -175,7 +178,9 @@ static void count(struct group *g, bool all)
     struct device *device = g->comm->device;
     while (g->first && (all || device->event_done(device, g->first->end))) {
         struct timing *t = g->first;
-        g->seconds += device->event_gap_s(device, t->start, t->end);
+        double gap_s = device->event_gap_s(device, t->start, t->end);
+        g->seconds += t->called ? gap_s : 0;
+        g->waited_s += t->waited ? gap_s : 0;
         g->first = t->next;
         if (!g->first)
             g->last = &g->first;
@@ -184,13 +189,13 @@ static void count(struct group *g, bool all)
     }
 }
 
-static double nccl_take_seconds(struct comm *comm)
+static void nccl_take_seconds(struct comm *comm, double *seconds, double *waited_s)
 {
     struct group *g = group_of(comm);
     count(g, true);
-    double seconds = g->seconds;
-    g->seconds = 0;
-    return seconds;
+    *seconds += g->seconds;
+    *waited_s += g->waited_s;
+    g->seconds = g->waited_s = 0;
 }
 
 /* --- collectives -------------------------------------------------------------------- */
@@ -229,12 +234,13 @@ static struct timing *begin(struct comm *comm)
 static void end(struct comm *comm, struct timing *t)
 {
     struct device *device = comm->device;
+    t->waited = true;
     device->event_record(device, t->end, group_of(comm)->queue);
     device->queue_wait(device, device->queue, t->end);
 }
 
 /* The device's queue goes on; returns the slot that is waited for. */
-static int note(struct comm *comm, void *queue)
+static int note(struct comm *comm, void *queue, bool message)
 {
     struct group *g = group_of(comm);
     struct device *device = comm->device;
@@ -248,6 +254,7 @@ static int note(struct comm *comm, void *queue)
         g->under_way[i].event = device->event_new(device);
     }
     g->under_way[i].used = true;
+    g->under_way[i].message = message;
     device->event_record(device, g->under_way[i].event, queue);
     return i;
 }
@@ -304,7 +311,7 @@ static int nccl_all_reduce_start(struct comm *comm, int64_t n, float *x)
     struct group *g = group_of(comm);
     NCCL_CHECK(comm, nccl.all_reduce(x, x, (size_t)n, ncclFloat32, ncclSum, g->nccl, g->queue));
     comm->device->event_record(comm->device, t->end, g->queue);
-    return note(comm, g->queue);
+    return note(comm, g->queue, false);
 }
 
 static int nccl_reduce_scatter_start(struct comm *comm, int64_t n_each, const float *all, float *mine)
@@ -313,7 +320,7 @@ static int nccl_reduce_scatter_start(struct comm *comm, int64_t n_each, const fl
     struct group *g = group_of(comm);
     NCCL_CHECK(comm, nccl.reduce_scatter(all, mine, (size_t)n_each, ncclFloat32, ncclSum, g->nccl, g->queue));
     comm->device->event_record(comm->device, t->end, g->queue);
-    return note(comm, g->queue);
+    return note(comm, g->queue, false);
 }
 
 static int nccl_all_gather_start(struct comm *comm, enum element type, int64_t n_each, const void *mine, void *all)
@@ -322,7 +329,7 @@ static int nccl_all_gather_start(struct comm *comm, enum element type, int64_t n
     struct group *g = group_of(comm);
     NCCL_CHECK(comm, nccl.all_gather(mine, all, (size_t)n_each, nccl_type(type), g->nccl, g->queue));
     comm->device->event_record(comm->device, t->end, g->queue);
-    return note(comm, g->queue);
+    return note(comm, g->queue, false);
 }
 
 /* --- messages ------------------------------------------------------------------------ */
@@ -343,7 +350,7 @@ static int nccl_send(struct comm *comm, int to, enum element type, int64_t n, co
     struct link *link = link_to(comm, to, true);
     follow(group_of(comm), link->queue);
     NCCL_CHECK(comm, nccl.send(x, (size_t)n, nccl_type(type), 1, link->comm, link->queue));
-    return note(comm, link->queue);
+    return note(comm, link->queue, true);
 }
 
 /* The buffer may still be in use by what the device's queue holds. */
@@ -352,13 +359,21 @@ static int nccl_receive(struct comm *comm, int from, enum element type, int64_t 
     struct link *link = link_to(comm, from, false);
     follow(group_of(comm), link->queue);
     NCCL_CHECK(comm, nccl.receive(x, (size_t)n, nccl_type(type), 0, link->comm, link->queue));
-    return note(comm, link->queue);
+    return note(comm, link->queue, true);
 }
 
 static void nccl_wait(struct comm *comm, int slot)
 {
-    struct under_way *one = &group_of(comm)->under_way[slot];
-    comm->device->queue_wait(comm->device, comm->device->queue, one->event);
+    struct group *g = group_of(comm);
+    struct under_way *one = &g->under_way[slot];
+    struct device *device = comm->device;
+    count(g, false);
+    struct timing *t = new_timing(g);
+    t->called = one->message; /* a message's own time is not known: it begins when the other end does */
+    t->waited = true;
+    device->event_record(device, t->start, device->queue);
+    device->queue_wait(device, device->queue, one->event);
+    device->event_record(device, t->end, device->queue);
     one->used = false;
 }
 

@@ -108,6 +108,7 @@ void executor_release(struct executor *ex)
     device_free(ex->device, ex->cosine, angles);
     device_free(ex->device, ex->sine, angles);
     params_release(&ex->params);
+    stopwatch_release(&ex->watch, ex->device);
 }
 
 /* --- losses ------------------------------------------------------------------ */

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "exec/params.h"
+#include "exec/stopwatch.h"
 
 struct arch;
 struct device;
@@ -40,6 +41,7 @@ struct executor {
     float *cosine, *sine;                    /* [tokens][head_dim / 2] */
     float loss_factor;                       /* 1 / tokens of the global batch */
     float aux_factor;                        /* of the load-balancing loss of one micro-batch */
+    struct stopwatch watch;              /* of parts of the step under way */
     struct loss_part *losses;                /* of micro-batches, not yet added to loss (executor_loss) */
     double loss;     /* this rank's part of the step's loss; the sum over all ranks is the loss */
     double aux_loss; /* the load-balancing part of it */

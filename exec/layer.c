@@ -310,7 +310,7 @@ void layer_forget(struct layer_saved *saved, bool full)
     saved->x = x;
 }
 
-static void remember(struct executor *ex, const struct layer *layer, struct layer_saved *saved)
+static void fill_in(struct executor *ex, const struct layer *layer, struct layer_saved *saved)
 {
     if (!saved->h) {
         struct tensor *y = layer_forward(ex, layer, saved->x, false, saved);
@@ -323,6 +323,15 @@ static void remember(struct executor *ex, const struct layer *layer, struct laye
         saved->n2 = norm_again(ex, &layer->norm2, saved->h, saved->stats2);
     if (!saved->act && saved->gate_up)
         saved->act = activate(ex, layer, saved->gate_up);
+}
+
+static void remember(struct executor *ex, const struct layer *layer, struct layer_saved *saved)
+{
+    if (saved->h && saved->n1 && saved->n2 && (saved->act || !saved->gate_up))
+        return;
+    int lap = stopwatch_start(&ex->watch, ex->device, STOPWATCH_RECOMPUTE);
+    fill_in(ex, layer, saved);
+    stopwatch_end(&ex->watch, ex->device, lap);
 }
 
 /* --- backward -------------------------------------------------------------------- */

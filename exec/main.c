@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cost/base/command.h"
 #include "cost/base/err.h"
@@ -31,6 +32,7 @@ int main(int argc, char **argv)
 {
     struct world world;
     struct err err = {0};
+    setenv("NO_COLOR", "1", 0); /* mpirun gives ranks a terminal, wherever their output goes */
     int code, command = command_pick(&front, argc, argv, &code);
     if (command == COMMAND_DONE)
         return command_finish(&front, code);

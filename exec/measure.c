@@ -23,13 +23,18 @@ double measure_cpu_s(void)
            (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
 }
 
+static void clear_counters(const struct trainer *trainer)
+{
+    for (int g = 0; g < WORLD_GROUPS; g++)
+        *comm_counters(trainer->executor.world->comm[g]) = (struct comm_counters){0};
+}
+
 void measure_begin(struct measurement *m, const struct trainer *trainer, int64_t steps)
 {
     *m = (struct measurement){.ranks = trainer->executor.world->size, .max_steps = steps};
     m->step_time_s = arena_array(&m->arena, (size_t)steps, sizeof *m->step_time_s);
     timeline_init(&m->timeline, &trainer->program, &m->arena);
-    for (int g = 0; g < WORLD_GROUPS; g++)
-        *comm_counters(trainer->executor.world->comm[g]) = (struct comm_counters){0};
+    clear_counters(trainer);
     m->cpu_start_s = measure_cpu_s();
     m->wall_start_s = device_now_s();
 }
@@ -62,6 +67,14 @@ static enum measure_kind kind_of(enum op_kind kind)
     }
 }
 
+/* The first step opens connections, chooses algorithms, takes memory. */
+static void forget_first(struct measurement *m, const struct trainer *t)
+{
+    memset(m->kind_s, 0, sizeof m->kind_s);
+    memset(m->part_s, 0, sizeof m->part_s);
+    clear_counters(t);
+}
+
 void measure_step(struct measurement *m, const struct trainer *t, const struct step_result *result)
 {
     int rank = t->executor.world->pp;
@@ -75,11 +88,15 @@ void measure_step(struct measurement *m, const struct trainer *t, const struct s
     }
     m->kind_s[MEASURE_WAIT] += result->backward_s - busy_s;
     m->kind_s[MEASURE_OPTIMIZER] += result->optimizer_s;
+    for (int part = 0; part < STOPWATCH_PARTS; part++)
+        m->part_s[part] += result->part_s[part];
     if (isfinite(result->loss)) {
         m->loss_spikes += is_spike(m, result->loss);
         m->recent[m->losses++ % RECENT] = result->loss;
     }
     m->step_time_s[m->steps++] = result->step_time_s;
+    if (m->steps == 1 && m->max_steps > 1)
+        forget_first(m, t);
 }
 
 /* Every rank's ops of the last step, put together over the pipeline. */
@@ -109,19 +126,23 @@ static void gather_timeline(struct measurement *m, const struct trainer *t)
 static void mean_over_ranks(struct measurement *m, const struct trainer *t)
 {
     struct comm *all = t->executor.world->comm[WORLD_ALL];
-    double scale = 1 / ((double)m->ranks * (double)m->steps), sums[3 * WORLD_GROUPS];
+    double steps = m->steps > 1 ? (double)m->steps - 1 : 1, scale = 1 / (m->ranks * steps), sums[4 * WORLD_GROUPS];
     for (int g = 0; g < WORLD_GROUPS; g++) {
         const struct comm_counters *c = comm_counters(t->executor.world->comm[g]);
-        double values[3] = {c->seconds, (double)c->sent_bytes, (double)c->received_bytes};
-        memcpy(sums + 3 * g, values, sizeof values);
+        double values[4] = {c->seconds, c->waited_s, (double)c->sent_bytes, (double)c->received_bytes};
+        memcpy(sums + 4 * g, values, sizeof values);
     }
     comm_all_reduce_doubles(all, COMM_SUM, MEASURE_KINDS, m->kind_s);
-    comm_all_reduce_doubles(all, COMM_SUM, 3 * WORLD_GROUPS, sums);
+    comm_all_reduce_doubles(all, COMM_SUM, STOPWATCH_PARTS, m->part_s);
+    comm_all_reduce_doubles(all, COMM_SUM, 4 * WORLD_GROUPS, sums);
     for (int k = 0; k < MEASURE_KINDS; k++)
         m->kind_s[k] *= scale;
+    for (int part = 0; part < STOPWATCH_PARTS; part++)
+        m->part_s[part] *= scale;
     for (int g = 0; g < WORLD_GROUPS; g++) {
-        m->unmatched_bytes += fabs(sums[3 * g + 1] - sums[3 * g + 2]);
-        m->group[g] = (struct measure_group){sums[3 * g] * scale, sums[3 * g + 1] * scale, sums[3 * g + 2] * scale};
+        const double *sum = sums + 4 * g;
+        m->unmatched_bytes += fabs(sum[2] - sum[3]);
+        m->group[g] = (struct measure_group){sum[0] * scale, sum[1] * scale, sum[2] * scale, sum[3] * scale};
     }
 }
 

@@ -6,14 +6,16 @@
 #include <stdint.h>
 
 #include "cost/base/arena.h"
+#include "exec/stopwatch.h"
 #include "exec/world.h"
 #include "sim/timeline.h"
 
 struct step_result;
 struct trainer;
 
-/* Mean over ranks of the seconds of one step in each; they add up to the step. wait: between ops (bubble, late
- * messages). */
+/* Mean over ranks of the seconds of one step in each, without the first step where there are more; they add up to the
+ * step. wait: between ops (bubble, late messages), and clearing gradients before them; optimizer: all that comes after
+ * them. */
 enum measure_kind {
     MEASURE_F,
     MEASURE_B,
@@ -27,7 +29,7 @@ enum measure_kind {
 extern const char *const measure_kind_names[];
 
 struct measure_group {
-    double seconds, sent_bytes, received_bytes; /* mean of a rank and step; seconds inside blocking calls */
+    double seconds, waited_s, sent_bytes, received_bytes; /* mean of a rank and step, as kind_s (comm_counters) */
 };
 
 struct measurement {
@@ -36,6 +38,7 @@ struct measurement {
     double *step_time_s;       /* [max_steps] */
     double median_step_time_s; /* without the first step where there are more */
     double kind_s[MEASURE_KINDS];
+    double part_s[STOPWATCH_PARTS]; /* of kind_s */
     double cpu_share;       /* of the time between steps' start and end that a rank ran, the least; 1 = undisturbed */
     double cpu_start_s, wall_start_s;
     double bubble_fraction; /* of the last step: idle between the step's start and the last op's end */

@@ -107,18 +107,24 @@ static void update(struct executor *ex, struct unit *unit, const struct adamw *b
         part[p].n = optimizer_part(unit, &unit->param[p], &part[p].first);
         part[p].weight_decay = unit->param[p].decays ? (float)weight_decay : 0;
     }
+    int lap = stopwatch_start(&ex->watch, ex->device, STOPWATCH_OPTIMIZER);
     void *copy = unit_copy(&ex->params, unit);
     ex->kernels->adamw(ex->queue, base, unit->n_params, part, unit->owned_gradient, unit->owned_weight, unit->m,
                        unit->v, copy);
     free(part);
     if (!copy)
         unit_refresh(&ex->params, unit);
+    stopwatch_end(&ex->watch, ex->device, lap);
+    lap = stopwatch_start(&ex->watch, ex->device, STOPWATCH_GATHER);
     unit_publish(&ex->params, unit);
+    stopwatch_end(&ex->watch, ex->device, lap);
 }
 
 void optimizer_step(struct executor *ex, struct optimizer_state *o, struct optimizer_result *ret)
 {
+    int lap = stopwatch_start(&ex->watch, ex->device, STOPWATCH_OPTIMIZER);
     double norm = optimizer_norm(ex), rate = rate_at(o, o->step);
+    stopwatch_end(&ex->watch, ex->device, lap);
     *ret = (struct optimizer_result){norm, rate, !isfinite(norm)};
     if (ret->skipped) {
         o->skipped++;

@@ -68,6 +68,41 @@ static double number_at(const struct json *object, const char *key)
     return node && json_type(node) == JSON_NUMBER ? json_double(node) : 0;
 }
 
+static void read_chunks(const struct json *root, struct predicted *ret)
+{
+    const struct json *chunks = json_get(root, "chunk_s");
+    const struct json *chunk = chunks && json_type(chunks) == JSON_ARRAY ? json_first(chunks) : NULL;
+    for (; chunk && ret->n_chunks < PREDICTED_CHUNKS_MAX; chunk = json_next(chunk)) {
+        double *seconds = ret->chunk_s[ret->n_chunks++];
+        seconds[0] = number_at(chunk, "F");
+        seconds[1] = number_at(chunk, "B");
+        seconds[2] = number_at(chunk, "W");
+    }
+}
+
+static void read_prediction(const struct json *root, struct predicted *ret)
+{
+    const struct json *memory = json_get(root, "memory_bytes"), *phase = json_get(root, "phase_s"),
+                      *inside = json_get(root, "inside_s");
+    *ret = (struct predicted){.step_time_s = number_at(root, "step_time_s"),
+                              .bubble_fraction = number_at(root, "bubble_fraction"),
+                              .peak_bytes = number_at(memory, "peak"),
+                              .forward_s = number_at(phase, "F"),
+                              .backward_s = number_at(phase, "B") + number_at(phase, "W"),
+                              .wait_s = number_at(phase, "wait"),
+                              .end_s = number_at(phase, "end"),
+                              .reduction_s = number_at(phase, "reduction"),
+                              .optimizer_s = number_at(phase, "optimizer"),
+                              .gather_s = number_at(phase, "gather"),
+                              .overhead_s = number_at(phase, "overhead"),
+                              .recompute_s = number_at(inside, "recompute"),
+                              .tp_s = number_at(inside, "tp"),
+                              .cp_s = number_at(inside, "cp"),
+                              .ep_s = number_at(inside, "ep"),
+                              .dp_s = number_at(inside, "dp")};
+    read_chunks(root, ret);
+}
+
 int predicted_load(const char *model, const char *plan, const char *cluster, const char *profile, struct predicted *ret,
                    struct err *err)
 {
@@ -96,14 +131,7 @@ int predicted_load(const char *model, const char *plan, const char *cluster, con
     else
         result = json_parse(answer, strlen(answer), "plansim predict", &root, err);
     if (result == 0) {
-        const struct json *memory = json_get(root, "memory_bytes"), *phase = json_get(root, "phase_s");
-        *ret = (struct predicted){.step_time_s = number_at(root, "step_time_s"),
-                                  .bubble_fraction = number_at(root, "bubble_fraction"),
-                                  .peak_bytes = number_at(memory, "peak"),
-                                  .forward_s = number_at(phase, "F"),
-                                  .backward_s = number_at(phase, "B") + number_at(phase, "W"),
-                                  .wait_s = number_at(phase, "wait"),
-                                  .end_s = number_at(phase, "end")};
+        read_prediction(root, ret);
         json_free(root);
     }
     free(answer);

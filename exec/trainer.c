@@ -1,6 +1,6 @@
 #include "exec/trainer.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 #include "cost/base/err.h"
 #include "exec/comm.h"
@@ -49,13 +49,20 @@ void trainer_gradients(struct trainer *trainer, struct step_result *ret)
     struct comm *all = ex->world->comm[WORLD_ALL];
     comm_barrier(all);
     double start_s = device_now_s();
-    if (!trainer->paced)
+    ex->watch.n = 0; /* of a step that nobody asked about */
+    if (!trainer->paced) {
+        int lap = stopwatch_start(&ex->watch, ex->device, STOPWATCH_CLEAR);
         optimizer_clear(ex);
+        stopwatch_end(&ex->watch, ex->device, lap);
+    }
     ex->loss = ex->aux_loss = 0;
     pipeline_step(trainer->run, trainer->data, trainer->sequences, trainer->start_s, trainer->end_s);
     ret->backward_s = device_now_s() - start_s;
-    if (!trainer->paced)
+    if (!trainer->paced) {
+        int lap = stopwatch_start(&ex->watch, ex->device, STOPWATCH_REDUCTION);
         optimizer_reduce(ex);
+        stopwatch_end(&ex->watch, ex->device, lap);
+    }
     executor_add_losses(ex);
     double losses[2] = {ex->loss, ex->aux_loss};
     comm_all_reduce_doubles(all, COMM_SUM, 2, losses);
@@ -76,4 +83,6 @@ void trainer_update(struct trainer *trainer, struct step_result *result)
     comm_barrier(trainer->executor.world->comm[WORLD_ALL]);
     result->step_time_s += device_now_s() - start_s;
     result->optimizer_s = result->step_time_s - result->backward_s;
+    memset(result->part_s, 0, sizeof result->part_s);
+    stopwatch_take(&trainer->executor.watch, &trainer->device, result->part_s);
 }

@@ -37,6 +37,7 @@ struct trainer {
 struct step_result {
     double loss, aux_loss; /* of the global batch, the same on every rank; loss has aux_loss in it */
     double step_time_s, backward_s, optimizer_s; /* whole; until the last W; the rest */
+    double part_s[STOPWATCH_PARTS];
     struct optimizer_result optimizer;
 };
 

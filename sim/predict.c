@@ -80,6 +80,8 @@ static void fill_time(const struct stages *stages, const struct pipeline *pipeli
         p->phase_s[PHASE_F] += sum.forward_s * micro_batches * scale / plan->pp;
         p->phase_s[PHASE_B] += sum.backward_s * micro_batches * scale / plan->pp;
         p->phase_s[PHASE_W] += sum.wgrad_s * micro_batches * scale / plan->pp;
+        for (int i = 0; i < TIME_PARTS; i++)
+            p->inside_s[i] += sum.part_s[i] * micro_batches * scale / plan->pp;
     }
     double parts = 0, busy = pipeline->busy_s[critical_rank];
     for (int i = 0; i < TIME_PARTS; i++) {
@@ -109,6 +111,15 @@ static void fill_time(const struct stages *stages, const struct pipeline *pipeli
     p->step_time_s = pipeline->makespan_s + worst.dp_exposed_s + worst.optimizer_s + overhead_s;
     p->wait_s = pipeline->makespan_s - busy_all / plan->pp;
     p->end_s = p->step_time_s - pipeline->makespan_s;
+    p->reduction_s = worst.dp_exposed_s - worst.gather_exposed_s;
+    p->gather_s = worst.gather_exposed_s;
+    p->overhead_s = overhead_s;
+    p->n_chunks = stages->n <= PREDICT_STAGES_MAX ? stages->n : 0;
+    for (int i = 0; i < p->n_chunks; i++) {
+        p->chunk_s[i][PHASE_F] = stages->stage[i].forward_s;
+        p->chunk_s[i][PHASE_B] = stages->stage[i].backward_s;
+        p->chunk_s[i][PHASE_W] = stages->stage[i].wgrad_s;
+    }
     p->bubble_fraction = fmax(0, 1 - busy_all / (plan->pp * pipeline->makespan_s));
 }
 

@@ -39,6 +39,10 @@ struct prediction {
     double time_s[TIME_PARTS]; /* adds up to step_time_s */
     double phase_s[3]; /* F, B, W of all micro-batches, with the collectives inside them; mean over pipeline ranks */
     double wait_s, end_s; /* between them, mean; after them: gradients, optimizer */
+    double inside_s[TIME_PARTS]; /* of phase_s: recompute and exposed collectives, mean over pipeline ranks */
+    double reduction_s, gather_s, overhead_s; /* of end_s, beside the optimizer: gradients, parameters, the stack's own */
+    int n_chunks; /* pp * vp, 0 where there are more than the array holds */
+    double chunk_s[PREDICT_STAGES_MAX][3]; /* F, B, W of one micro-batch, stage by stage */
     double peak_bytes, limit_bytes;
     int worst_stage; /* pipeline rank with the highest peak */
     int n_stages;

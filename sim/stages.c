@@ -468,8 +468,9 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
             reduce = 0;
         double cover = plan->overlap.dp_grad ? sum->backward_s + sum->wgrad_s : 0;
         step.dp_exposed_s = earlier * beside_cover(reduce, cover, stack->overlap_slowdown);
+        step.gather_exposed_s = once_per_step(gather, plan->overlap.dp_param, sum->forward_s, buckets, stack->overlap_slowdown);
         step.dp_exposed_s += once_per_step(reduce, plan->overlap.dp_grad, sum->backward_s + sum->wgrad_s, buckets, stack->overlap_slowdown) +
-                            once_per_step(gather, plan->overlap.dp_param, sum->forward_s, buckets, stack->overlap_slowdown) + owners_s(s, sum->layers);
+                            step.gather_exposed_s + owners_s(s, sum->layers);
     } else { /* the first gather and the last scatter have nothing beside them */
         double layers = fmax(1, sum->layers);
         struct shard_times t = shard_times(s, sum->dense_params / layers, sum->expert_params / layers, dense / layers, expert / layers);

@@ -35,6 +35,7 @@ struct stage_price {
 /* One pipeline rank: its chunks together, and what it does once per step. */
 struct rank_step {
     double dp_exposed_s, optimizer_s;
+    double gather_exposed_s; /* of dp_exposed_s: parameters, not gradients */
 };
 
 /* Where a plan's data-parallel groups and pipeline neighbours lie; depends on the

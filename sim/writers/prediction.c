@@ -41,6 +41,25 @@ static void put_warnings(struct json *root, const struct err *warnings)
     }
 }
 
+/* What the phases are made of, for who measures them (planexec run). */
+static void put_chunks(struct json *root, const struct prediction *p)
+{
+    static const struct {
+        const char *name;
+        enum time_part part;
+    } parts[] = {{"recompute", TIME_RECOMPUTE}, {"tp", TIME_TP}, {"cp", TIME_CP}, {"ep", TIME_EP}, {"dp", TIME_DP}};
+    struct json *inside = json_put_object(root, "inside_s");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        json_put_number(inside, parts[i].name, p->inside_s[parts[i].part]);
+    struct json *chunks = json_put_array(root, "chunk_s");
+    for (int i = 0; i < p->n_chunks; i++) {
+        struct json *chunk = json_new_object();
+        for (int phase = 0; phase < PHASES; phase++)
+            json_put_number(chunk, phase_names[phase], p->chunk_s[i][phase]);
+        json_push(chunks, chunk);
+    }
+}
+
 struct json *prediction_to_json(const struct prediction *p, const struct profile *profile, const struct err *warnings)
 {
     struct json *root = json_new_object();
@@ -65,6 +84,11 @@ struct json *prediction_to_json(const struct prediction *p, const struct profile
         json_put_number(phase, phase_names[i], p->phase_s[i]);
     json_put_number(phase, "wait", p->wait_s);
     json_put_number(phase, "end", p->end_s);
+    json_put_number(phase, "reduction", p->reduction_s);
+    json_put_number(phase, "gather", p->gather_s);
+    json_put_number(phase, "optimizer", p->time_s[TIME_OPTIMIZER]);
+    json_put_number(phase, "overhead", p->overhead_s);
+    put_chunks(root, p);
     put_memory(root, p);
     struct json *source = json_put_object(root, "profile");
     json_put_string(source, "name", profile_name(profile));
