@@ -410,7 +410,7 @@ struct tensor *layer_backward(struct executor *ex, const struct layer *layer, st
 
 void layer_drop(struct layer_saved *saved)
 {
-    struct tensor **tensors[] = {&saved->x,      &saved->stats1, &saved->n1,      &saved->raw_qkv, &saved->qk_stats,
+    struct tensor **tensors[] = {&saved->x,      &saved->stats1, &saved->n1,      &saved->raw_qkv, &saved->qk_rstd,
                                  &saved->qkv,    &saved->o,      &saved->lse,     &saved->core,    &saved->h,
                                  &saved->stats2, &saved->n2,     &saved->gate_up, &saved->act};
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)

@@ -31,7 +31,7 @@ struct layer {
 /* What forward leaves for backward. Recompute: full keeps x alone, selective drops n1, n2 and act. */
 struct layer_saved {
     struct tensor *x, *stats1, *n1;
-    struct tensor *raw_qkv, *qk_stats; /* before the q/k norm */
+    struct tensor *raw_qkv, *qk_rstd;  /* before the q/k norm; [tokens][heads of q and k] */
     struct tensor *qkv, *o, *lse;      /* as the attention core saw them */
     struct tensor *core;               /* its output on this rank, input of `out` (= o but for Ulysses) */
     struct tensor *h, *stats2, *n2;

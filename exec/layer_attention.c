@@ -52,21 +52,28 @@ static void rotate(struct executor *ex, struct tensor *qkv, bool inverse)
 
 /* --- q/k norm: one weight per head dimension, applied to each head ----------- */
 
+static struct head_norm head_norm_of(const struct executor *ex, const struct layer *layer, const struct tensor *qkv,
+                                     const struct layer_saved *saved)
+{
+    return (struct head_norm){.rows = qkv->rows,
+                              .heads = ex->heads,
+                              .kv_heads = ex->kv_heads,
+                              .head_dim = ex->head_dim,
+                              .stride = qkv->columns,
+                              .q_weight = unit_weight(layer->q_norm.unit, layer->q_norm.weight),
+                              .k_weight = unit_weight(layer->k_norm.unit, layer->k_norm.weight),
+                              .rstd = saved->qk_rstd->data};
+}
+
 static void qk_norm(struct executor *ex, const struct layer *layer, struct tensor *qkv, struct layer_saved *saved)
 {
     if (!ex->model->qk_norm)
         return;
-    int heads = ex->heads + ex->kv_heads, rows = qkv->rows;
-    saved->raw_qkv = tensor_new(ex->device, rows, qkv->columns);
-    saved->qk_stats = tensor_floats(ex->device, 2 * heads, rows);
+    saved->raw_qkv = tensor_new(ex->device, qkv->rows, qkv->columns);
+    saved->qk_rstd = tensor_floats(ex->device, qkv->rows, ex->heads + ex->kv_heads);
     ex->device->copy(ex->device, saved->raw_qkv->data, qkv->data, (size_t)tensor_count(qkv) * element_bytes(qkv->type));
-    for (int h = 0; h < heads; h++) {
-        const struct norm *norm = h < ex->heads ? &layer->q_norm : &layer->k_norm;
-        float *stats = tensor_at(saved->qk_stats, 2 * h, 0);
-        ex->kernels->norm_forward(ex->queue, rows, ex->head_dim, qkv->columns, ex->arch->norm_epsilon, false,
-                                  tensor_at(saved->raw_qkv, 0, h * ex->head_dim), unit_weight(norm->unit, norm->weight),
-                                  NULL, tensor_at(qkv, 0, h * ex->head_dim), stats, stats + rows);
-    }
+    struct head_norm n = head_norm_of(ex, layer, qkv, saved);
+    ex->kernels->head_norm_forward(ex->queue, &n, ex->arch->norm_epsilon, saved->raw_qkv->data, qkv->data);
 }
 
 static void qk_norm_backward(struct executor *ex, const struct layer *layer, struct tensor *dqkv,
@@ -74,16 +81,10 @@ static void qk_norm_backward(struct executor *ex, const struct layer *layer, str
 {
     if (!ex->model->qk_norm)
         return;
-    int rows = dqkv->rows;
-    for (int h = 0; h < ex->heads + ex->kv_heads; h++) {
-        const struct norm *norm = h < ex->heads ? &layer->q_norm : &layer->k_norm;
-        float *stats = tensor_at(saved->qk_stats, 2 * h, 0);
-        void *d = tensor_at(dqkv, 0, h * ex->head_dim);
-        ex->kernels->norm_backward(ex->queue, rows, ex->head_dim, dqkv->columns, false,
-                                   tensor_at(saved->raw_qkv, 0, h * ex->head_dim),
-                                   unit_weight(norm->unit, norm->weight), stats, stats + rows, d, false, d,
-                                   unit_gradient(&ex->params, norm->unit) + norm->weight, NULL);
-    }
+    struct head_norm n = head_norm_of(ex, layer, dqkv, saved);
+    float *gradient = unit_gradient(&ex->params, layer->q_norm.unit);
+    ex->kernels->head_norm_backward(ex->queue, &n, saved->raw_qkv->data, dqkv->data, dqkv->data,
+                                    gradient + layer->q_norm.weight, gradient + layer->k_norm.weight);
 }
 
 /* --- ring -------------------------------------------------------------------- */

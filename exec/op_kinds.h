@@ -19,8 +19,8 @@ struct op_kind_row {
 enum { OP_KIND_ROWS_MAX = 20 };
 
 /* predicted NULL: its columns are 0. zero: of the plan. Returns the number of rows. */
-int op_kinds_fill(const struct measurement *m, const struct program *program, int zero, const struct predicted *predicted,
-                  struct op_kind_row ret[OP_KIND_ROWS_MAX]);
+int op_kinds_fill(const struct measurement *m, const struct program *program, int zero,
+                  const struct predicted *predicted, struct op_kind_row ret[OP_KIND_ROWS_MAX]);
 /* What takes less than 2 ms of a second in both columns is left out. */
 void op_kinds_print(const struct op_kind_row *row, int n, bool predicted);
 /* {"F": {"measured_s", "predicted_s", "error", "inside"}, ...}; null where there is no prediction */

@@ -73,6 +73,13 @@ struct attention_gradient {
     float *dq, *dk, *dv;
 };
 
+/* Heads of q, then of k, in strided rows; q_weight is that of each of q's, k_weight that of k's. */
+struct head_norm {
+    int rows, heads, kv_heads, head_dim, stride; /* head_dim at most 256 */
+    const void *q_weight, *k_weight;
+    float *rstd; /* [rows][heads + kv_heads] */
+};
+
 struct adamw {
     float learning_rate, beta1, beta2, epsilon;
     float correction1, correction2; /* 1 - beta^step */
@@ -106,6 +113,11 @@ struct kernels {
     void (*norm_backward)(void *queue, int rows, int columns, int stride, bool centred, const void *x,
                           const void *weight, const float *mean, const float *rstd, const void *dy, bool accumulate,
                           void *dx, float *dweight, float *dbias);
+
+    /* RMSNorm of every head, in one go. dx =, and may be dy; the weights' gradients +=. */
+    void (*head_norm_forward)(void *queue, const struct head_norm *n, float epsilon, const void *x, void *y);
+    void (*head_norm_backward)(void *queue, const struct head_norm *n, const void *x, const void *dy, void *dx,
+                               float *dq_weight, float *dk_weight);
 
     /* Rotates pairs (i, i + head_dim/2) of every head in place by the angles of the row; inverse = backward. */
     void (*rotary)(void *queue, int rows, int heads, int head_dim, int stride, const float *cosine, const float *sine,

@@ -15,6 +15,9 @@ void cpu_add_norm_forward(void *queue, int rows, int columns, int stride, float 
 void cpu_norm_backward(void *queue, int rows, int columns, int stride, bool centred, const void *x, const void *weight,
                        const float *mean, const float *rstd, const void *dy, bool accumulate, void *dx, float *dweight,
                        float *dbias);
+void cpu_head_norm_forward(void *queue, const struct head_norm *n, float epsilon, const void *x, void *y);
+void cpu_head_norm_backward(void *queue, const struct head_norm *n, const void *x, const void *dy, void *dx,
+                            float *dq_weight, float *dk_weight);
 void cpu_activation_forward(void *queue, enum activation kind, bool gated, int rows, int columns, const void *x,
                             void *y);
 void cpu_activation_backward(void *queue, enum activation kind, bool gated, int rows, int columns, const void *x,

@@ -39,6 +39,9 @@ void cuda_norm_apply(void *queue, int rows, int columns, int stride, const void 
 void cuda_norm_backward(void *queue, int rows, int columns, int stride, bool centred, const void *x, const void *weight,
                         const float *mean, const float *rstd, const void *dy, bool accumulate, void *dx, float *dweight,
                         float *dbias);
+void cuda_head_norm_forward(void *queue, const struct head_norm *n, float epsilon, const void *x, void *y);
+void cuda_head_norm_backward(void *queue, const struct head_norm *n, const void *x, const void *dy, void *dx,
+                             float *dq_weight, float *dk_weight);
 void cuda_rotary(void *queue, int rows, int heads, int head_dim, int stride, const float *cosine, const float *sine,
                  bool inverse, void *x);
 void cuda_attention_forward(void *queue, const struct attention *a);

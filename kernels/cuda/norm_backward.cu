@@ -63,22 +63,6 @@ static __device__ __forceinline__ void store_sums(float *row, int columns, const
     }
 }
 
-/* The sums of a block's rows of lanes, added. */
-static __device__ __forceinline__ void add_block_rows(int columns, const float (&sum)[VECTOR], float *out)
-{
-    SHARED(float, tile, [THREADS * VECTOR]);
-    int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), width = (int)blockDim.x * VECTOR;
-    __syncthreads(); /* an earlier call has read the tile */
-    store_floats<true>(tile + thread * VECTOR, VECTOR, sum);
-    __syncthreads();
-    for (int c = thread; c < columns; c += THREADS) {
-        float total = 0;
-        for (int y = 0; y < (int)blockDim.y; y++)
-            total += tile[y * width + c];
-        out[c] = total;
-    }
-}
-
 template <int V, bool ALIGNED, bool BIAS>
 static __global__ void __launch_bounds__(V == 1 ? THREADS : THREADS_MOST, V == 1 ? 3 : 1)
     norm_backward_kernel(norm_rows n, norm_gradient d)

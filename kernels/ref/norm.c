@@ -77,3 +77,29 @@ void ref_norm_backward(void *queue, int rows, int columns, int stride, bool cent
         }
     }
 }
+
+/* Head by head. */
+void ref_head_norm_forward(void *queue, const struct head_norm *n, float epsilon, const void *x, void *y)
+{
+    float mean;
+    int all = n->heads + n->kv_heads;
+    for (int i = 0; i < n->rows * all; i++) {
+        int64_t at = (int64_t)(i / all) * n->stride + i % all * n->head_dim;
+        ref_norm_forward(queue, 1, n->head_dim, n->head_dim, epsilon, false, (const float *)x + at,
+                         i % all < n->heads ? n->q_weight : n->k_weight, NULL, (float *)y + at, &mean, &n->rstd[i]);
+    }
+}
+
+void ref_head_norm_backward(void *queue, const struct head_norm *n, const void *x, const void *dy, void *dx,
+                            float *dq_weight, float *dk_weight)
+{
+    const float mean = 0;
+    int all = n->heads + n->kv_heads;
+    for (int i = 0; i < n->rows * all; i++) {
+        int64_t at = (int64_t)(i / all) * n->stride + i % all * n->head_dim;
+        bool is_q = i % all < n->heads;
+        ref_norm_backward(queue, 1, n->head_dim, n->head_dim, false, (const float *)x + at,
+                          is_q ? n->q_weight : n->k_weight, &mean, &n->rstd[i], (const float *)dy + at, false,
+                          (float *)dx + at, is_q ? dq_weight : dk_weight, NULL);
+    }
+}

@@ -36,10 +36,18 @@ static void check_sums(const struct op_kind_row *row, int n)
 
 static struct measurement measured(void)
 {
-    struct measurement m = {.kind_s = {[MEASURE_F] = 1, [MEASURE_B] = 1.1, [MEASURE_W] = 0.9, [MEASURE_BW] = 0.5,
-                                       [MEASURE_F_BW] = 3, [MEASURE_WAIT] = 0.3, [MEASURE_OPTIMIZER] = 0.6},
-                            .part_s = {[STOPWATCH_CLEAR] = 0.1, [STOPWATCH_RECOMPUTE] = 0.2, [STOPWATCH_REDUCTION] = 0.15,
-                                       [STOPWATCH_OPTIMIZER] = 0.25, [STOPWATCH_GATHER] = 0.08}};
+    struct measurement m = {.kind_s = {[MEASURE_F] = 1,
+                                       [MEASURE_B] = 1.1,
+                                       [MEASURE_W] = 0.9,
+                                       [MEASURE_BW] = 0.5,
+                                       [MEASURE_F_BW] = 3,
+                                       [MEASURE_WAIT] = 0.3,
+                                       [MEASURE_OPTIMIZER] = 0.6},
+                            .part_s = {[STOPWATCH_CLEAR] = 0.1,
+                                       [STOPWATCH_RECOMPUTE] = 0.2,
+                                       [STOPWATCH_REDUCTION] = 0.15,
+                                       [STOPWATCH_OPTIMIZER] = 0.25,
+                                       [STOPWATCH_GATHER] = 0.08}};
     m.group[WORLD_TP].waited_s = 0.04;
     m.group[WORLD_KV].waited_s = 0.01;
     m.group[WORLD_DP_CP].waited_s = 0.5;
@@ -64,8 +72,16 @@ static void emit(enum plan_schedule schedule, int pp, int micro_batches, struct 
 /* Two stages of different prices. */
 static struct predicted predicted(void)
 {
-    return (struct predicted){.step_time_s = 10, .wait_s = 1, .end_s = 0.9, .reduction_s = 0.3, .optimizer_s = 0.4,
-                              .gather_s = 0.15, .overhead_s = 0.05, .recompute_s = 0.25, .cp_s = 0.02, .n_chunks = 2,
+    return (struct predicted){.step_time_s = 10,
+                              .wait_s = 1,
+                              .end_s = 0.9,
+                              .reduction_s = 0.3,
+                              .optimizer_s = 0.4,
+                              .gather_s = 0.15,
+                              .overhead_s = 0.05,
+                              .recompute_s = 0.25,
+                              .cp_s = 0.02,
+                              .n_chunks = 2,
                               .chunk_s = {{0.5, 0.6, 0.4}, {0.7, 0.8, 0.5}}};
 }
 

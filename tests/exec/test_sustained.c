@@ -10,9 +10,9 @@ enum { EVENTS = 64 };
 static const double call_s = 1e-3;
 
 static struct {
-    double now_s, busy_s;               /* busy: since the last rest */
+    double now_s, busy_s;                /* busy: since the last rest */
     double slow_from_s, slow_to_s, slow; /* factor of calls that begin between the two */
-    int64_t calls, work, drained;       /* work: of calls and marks; drained: waits after which nothing was queued */
+    int64_t calls, work, drained;        /* work: of calls and marks; drained: waits after which nothing was queued */
     int rests, events, told;
     double rested_s, told_ran_s, told_call_s;
     struct {

@@ -19,15 +19,14 @@
 enum { LINE_MAX_BYTES = 2048, TARGETS_MAX = 128, EXIT_FILE = 3 };
 
 /* What the issue asks for. */
-static const double gemm_share = 0.95, forward_share = 0.55, backward_share = 0.45, memory_share = 0.80, step_mfu = 0.45,
-                    step_error = 0.07, memory_error = 0.02;
+static const double gemm_share = 0.95, forward_share = 0.55, backward_share = 0.45, memory_share = 0.80,
+                    step_mfu = 0.45, step_error = 0.07, memory_error = 0.02;
 
 /* Dense bf16: datasheet, and what products reach on one that was measured (cuBLAS, 8192^3); memory: of a copy. */
 static const struct gpu {
     const char *name;
     double peak_flop_per_s, reached_flop_per_s, bytes_per_s;
-} gpus[] = {
-    {"H200", 989e12, 790e12, 4.3e12}, {"H100", 989e12, 0, 0}, {"B200", 2250e12, 0, 0}, {"A100", 312e12, 0, 0}};
+} gpus[] = {{"H200", 989e12, 790e12, 4.3e12}, {"H100", 989e12, 0, 0}, {"B200", 2250e12, 0, 0}, {"A100", 312e12, 0, 0}};
 
 struct target {
     char name[128];
@@ -231,16 +230,17 @@ static void read_attention(struct report *r)
     for (int way = 0; way < 2; way++) {
         char name[128];
         snprintf(name, sizeof name, "attention %s, %d queries, head width 128", way ? "backward" : "forward", longest);
-        add_target(r, name, "of the fastest product", best[way] > 0 && dense > 0 ? best[way] / dense : (double)NAN, false,
-                   way ? backward_share : forward_share);
+        add_target(r, name, "of the fastest product", best[way] > 0 && dense > 0 ? best[way] / dense : (double)NAN,
+                   false, way ? backward_share : forward_share);
     }
 }
 
 /* Those that have a target, and how many of them a whole list has. */
 static bool has_target(const char *kernel)
 {
-    static const char *const kernels[] = {"rms_norm",           "layer_norm", "add_rms_norm",    "rms_norm_backward",
-                                          "layer_norm_backward", "swiglu",    "swiglu_backward", "adamw"};
+    static const char *const kernels[] = {
+        "rms_norm", "layer_norm",      "add_rms_norm", "rms_norm_backward", "layer_norm_backward",
+        "swiglu",   "swiglu_backward", "adamw"};
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
         if (strcmp(kernel, kernels[i]) == 0)
             return true;
@@ -298,23 +298,24 @@ static void copy_kinds(struct json *to, const struct json *run)
 static void add_run_targets(struct report *r, const char *name, const struct json *run)
 {
     char what[128];
-    double step = number_of(run, "error"), memory = number_of(run, "predicted_peak_memory_bytes") /
-                                                      number_of(run, "peak_memory_bytes") - 1;
+    double step = number_of(run, "error"),
+           memory = number_of(run, "predicted_peak_memory_bytes") / number_of(run, "peak_memory_bytes") - 1;
     double peak = r->gpu.peak_flop_per_s > 0 ? r->gpu.peak_flop_per_s : r->dense_flop_per_s;
     snprintf(what, sizeof what, "%s: step predicted", name);
     add_target(r, what, "error", fabs(step), true, step_error);
     snprintf(what, sizeof what, "%s: memory predicted", name);
     add_target(r, what, "error", fabs(memory), true, memory_error);
     if (strncmp(name, "llama-1b", 8) == 0)
-        add_target(r, "llama-1b: MFU", r->gpu.peak_flop_per_s > 0 ? "of the datasheet's rate" : "of the fastest product",
+        add_target(r, "llama-1b: MFU",
+                   r->gpu.peak_flop_per_s > 0 ? "of the datasheet's rate" : "of the fastest product",
                    peak > 0 ? number_of(run, "model_tflops_per_gpu") * 1e12 / peak : (double)NAN, false, step_mfu);
 }
 
 static void put_run(struct report *r, struct json *list, const char *name, const struct json *run)
 {
-    static const char *const keys[] = {"median_step_time_s",        "predicted_step_time_s", "error",
-                                       "peak_memory_bytes",         "reserved_memory_bytes", "predicted_peak_memory_bytes",
-                                       "bubble_fraction",           "model_tflops_per_gpu"};
+    static const char *const keys[] = {"median_step_time_s", "predicted_step_time_s", "error",
+                                       "peak_memory_bytes",  "reserved_memory_bytes", "predicted_peak_memory_bytes",
+                                       "bubble_fraction",    "model_tflops_per_gpu"};
     struct json *item = json_new_object();
     json_put_string(item, "name", name);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)

@@ -68,9 +68,10 @@ static void open_cublas(void)
 static void run_cublas(const struct gemm *g)
 {
     const float one = 1, zero = 0;
-    int status = cublas.gemm(cublas.handle, g->transpose_b ? OP_T : OP_N, g->transpose_a ? OP_T : OP_N, g->n, g->m, g->k,
-                             &one, g->b, R_16BF, g->stride_b, g->a, R_16BF, g->stride_a, g->accumulate ? &one : &zero,
-                             g->c, g->c_type == ELEMENT_F32 ? R_32F : R_16BF, g->stride_c, COMPUTE_32F, GEMM_DEFAULT);
+    int status =
+        cublas.gemm(cublas.handle, g->transpose_b ? OP_T : OP_N, g->transpose_a ? OP_T : OP_N, g->n, g->m, g->k, &one,
+                    g->b, R_16BF, g->stride_b, g->a, R_16BF, g->stride_a, g->accumulate ? &one : &zero, g->c,
+                    g->c_type == ELEMENT_F32 ? R_32F : R_16BF, g->stride_c, COMPUTE_32F, GEMM_DEFAULT);
     if (status != 0) {
         printf("cublasGemmEx: status %d\n", status);
         exit(1);
@@ -112,13 +113,40 @@ static struct gemm product(int phase, int m, int n, int k, void *a, void *b, voi
 {
     enum element type = place.kernels->type;
     if (phase == FORWARD)
-        return (struct gemm){.transpose_b = true, .m = m, .n = n, .k = k, .a = a, .stride_a = k, .b = b, .stride_b = k,
-                             .c = c, .stride_c = n, .c_type = type};
+        return (struct gemm){.transpose_b = true,
+                             .m = m,
+                             .n = n,
+                             .k = k,
+                             .a = a,
+                             .stride_a = k,
+                             .b = b,
+                             .stride_b = k,
+                             .c = c,
+                             .stride_c = n,
+                             .c_type = type};
     if (phase == DGRAD)
-        return (struct gemm){.m = m, .n = k, .k = n, .a = a, .stride_a = n, .b = b, .stride_b = k, .c = c,
-                             .stride_c = k, .c_type = type};
-    return (struct gemm){.transpose_a = true, .accumulate = true, .m = n, .n = k, .k = m, .a = a, .stride_a = n, .b = b,
-                         .stride_b = k, .c = c, .stride_c = k, .c_type = ELEMENT_F32};
+        return (struct gemm){.m = m,
+                             .n = k,
+                             .k = n,
+                             .a = a,
+                             .stride_a = n,
+                             .b = b,
+                             .stride_b = k,
+                             .c = c,
+                             .stride_c = k,
+                             .c_type = type};
+    return (struct gemm){.transpose_a = true,
+                         .accumulate = true,
+                         .m = n,
+                         .n = k,
+                         .k = m,
+                         .a = a,
+                         .stride_a = n,
+                         .b = b,
+                         .stride_b = k,
+                         .c = c,
+                         .stride_c = k,
+                         .c_type = ELEMENT_F32};
 }
 
 /* Numbers below 1, the same again after PATTERN: zeros take less power, as many random ones too long on the host. */
@@ -165,7 +193,7 @@ static void measure(int phase, const struct gemm *g, int m, int n, int k, double
 int main(int argc, char **argv)
 {
     /* tokens, outputs, inputs: squares; a layer of 2048 x 16384 and one of 4096 x 14336 */
-    static const int sizes[][3] = {{8192, 8192, 8192}, {4096, 4096, 4096}, {16384, 4096, 2048},
+    static const int sizes[][3] = {{8192, 8192, 8192},   {4096, 4096, 4096},  {16384, 4096, 2048},
                                    {16384, 16384, 2048}, {16384, 2048, 8192}, {8192, 28672, 4096}};
     const char *why = NULL;
     int divisor = argc > 1 ? atoi(argv[1]) : 1;

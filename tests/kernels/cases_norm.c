@@ -100,8 +100,52 @@ static void check_backward(const struct shape *s, bool accumulate)
     end_case();
 }
 
+struct heads {
+    int rows, heads, kv_heads, head_dim, stride;
+};
+
+/* A head of the second row holds NaN, the first of the third zeros; what lies behind the heads stays as it is. */
+static void check_heads(const struct heads *s)
+{
+    start_case("head_norm %d rows, heads %d/%d of %d, stride %d", s->rows, s->heads, s->kv_heads, s->head_dim,
+               s->stride);
+    int all = s->heads + s->kv_heads, width = all * s->head_dim,
+        terms = s->rows * (s->heads > s->kv_heads ? s->heads : s->kv_heads);
+    int64_t n = (int64_t)(s->rows - 1) * s->stride + width;
+    int x = elements(n, 3), y = elements(n, 1), dy = elements(n, 1), dx = elements(n, 1), in_place = elements(n, 1);
+    int q = elements(s->head_dim, 1), k = elements(s->head_dim, 1), rstd = floats_unset(s->rows * all),
+        given = floats(s->rows * all, 1);
+    int dq = floats(s->head_dim, 1), dk = floats(s->head_dim, 1);
+    for (int c = 0; c < s->head_dim && s->rows > 2; c++) {
+        set(x, s->stride + s->head_dim / 2, NAN);
+        set(x, 2 * (int64_t)s->stride + c, 0);
+    }
+    FOR_SIDES
+    {
+        const struct kernels *kernels = table(side);
+        struct head_norm norm = {s->rows,   s->heads,    s->kv_heads, s->head_dim,
+                                 s->stride, at(side, q), at(side, k), at(side, rstd)};
+        kernels->head_norm_forward(queue(side), &norm, epsilon, at(side, x), at(side, y));
+        norm.rstd = at(side, given);
+        kernels->head_norm_backward(queue(side), &norm, at(side, x), at(side, dy), at(side, dx), at(side, dq),
+                                    at(side, dk));
+        kernels->head_norm_backward(queue(side), &norm, at(side, x), at(side, in_place), at(side, in_place),
+                                    at(side, dq), at(side, dk));
+    }
+    same(rstd, s->head_dim);
+    same(y, s->head_dim);
+    same(dx, s->head_dim);
+    same(in_place, s->head_dim);
+    same(dq, 2 * terms);
+    same(dk, 2 * terms);
+    end_case();
+}
+
 void check_norms(void)
 {
+    static const struct heads heads[] = {{1, 1, 1, 1, 2},      {7, 3, 1, 20, 100},   {40, 4, 2, 32, 256},
+                                         {33, 5, 5, 64, 960},  {9, 8, 1, 128, 1280}, {50, 2, 1, 96, 288},
+                                         {3, 2, 2, 256, 1536}, {1000, 1, 2, 8, 24}};
     static const struct shape shapes[] = {
         {1, 1, 1, false},        {3, 5, 8, true},       {17, 33, 33, true},    {9, 64, 64, false},
         {700, 96, 96, false},    {150, 200, 200, true}, {300, 64, 640, false}, {5, 128, 384, false},
@@ -116,6 +160,11 @@ void check_norms(void)
             check_add_forward(&shapes[i]);
             check_backward(&shapes[i], true);
             check_backward(&shapes[i], false);
+        }
+    for (int i = 0; i < (int)(sizeof heads / sizeof heads[0]); i++)
+        for (int shift = 0; shift < 2; shift++) {
+            set_shift(shift);
+            check_heads(&heads[i]);
         }
     set_shift(0);
 }
