@@ -10,7 +10,7 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/gemm.h"
 
-static const double POLL_S = 1e-3;
+static const double POLL_S = 1e-3, PATIENCE_S = 120;
 
 /* Pinned buffers that copies take in turn: 8 x 1 MiB keep a link of 50 GB/s busy for the 20 us of a call. */
 enum { STAGES = 8, STAGE_BYTES = 1 << 20 };
@@ -35,6 +35,10 @@ struct cuda {
     int next_stage;
     struct pinned *pinned;  /* not in use */
     cudaEvent_t empty;      /* recorded by wait */
+    cudaStream_t *queue;    /* beside stream */
+    int n_queues;
+    double patience_s;
+    struct device *asking; /* who asks the pool for memory */
     cudaEvent_t base_event; /* passed at base_s of device_now_s */
     double base_s;
     void (*fail)(void *context, const char *sentence);
@@ -74,17 +78,68 @@ static void *take_piece(void *context, size_t bytes)
     return NULL;
 }
 
+static void poll(struct device *device, double *polled_s)
+{
+    if (!device->poll || device_now_s() - *polled_s <= POLL_S)
+        return;
+    device->poll(device->poll_context);
+    *polled_s = device_now_s();
+}
+
+static void lose_patience(struct cuda *cuda)
+{
+    char sentence[320];
+    snprintf(sentence, sizeof sentence,
+             "no room on the GPU but in unused memory, which cannot be given back: for %.0f s it has been busy, probably "
+             "with a message of a rank that waits for this one; smaller micro-batches or more recomputation leave room",
+             cuda->patience_s);
+    if (cuda->fail)
+        cuda->fail(cuda->fail_context, sentence);
+    abort();
+}
+
+/* All queues become empty, or it ends here. Those that products run on are waited for in the stream itself. */
+static void drain(struct cuda *cuda)
+{
+    double start_s = device_now_s(), polled_s = start_s;
+    for (int i = -1; i < cuda->n_queues; i++) {
+        cudaError_t state = cudaErrorNotReady;
+        CUDA_CHECK(cuda, cudaEventRecord(cuda->empty, i < 0 ? cuda->stream : cuda->queue[i]));
+        while ((state = cudaEventQuery(cuda->empty)) == cudaErrorNotReady) {
+            if (cuda->asking)
+                poll(cuda->asking, &polled_s);
+            if (device_now_s() - start_s > cuda->patience_s)
+                lose_patience(cuda);
+        }
+        check(cuda, state, "cudaEventQuery(cuda->empty)", __LINE__);
+    }
+}
+
 static void give_piece(void *context, void *memory)
 {
     struct cuda *cuda = context;
-    CUDA_CHECK(cuda, cudaDeviceSynchronize());
+    drain(cuda);
     CUDA_CHECK(cuda, cudaFree(memory));
+}
+
+static void *take_workspace(void *context, size_t bytes)
+{
+    struct cuda *cuda = context;
+    return memory_pool_get(cuda->pool, bytes);
+}
+
+static void give_workspace(void *context, void *memory)
+{
+    struct cuda *cuda = context;
+    memory_pool_put(cuda->pool, memory);
 }
 
 static void *cuda_allocate(struct device *device, size_t bytes)
 {
     struct cuda *cuda = cuda_of(device);
+    cuda->asking = device;
     void *memory = memory_pool_get(cuda->pool, bytes);
+    cuda->asking = NULL;
     int64_t reserved = memory_pool_reserved_bytes(cuda->pool);
     if (reserved > device->bytes_reserved_peak)
         device->bytes_reserved_peak = reserved;
@@ -152,10 +207,7 @@ static void await(struct device *device, cudaEvent_t event)
 {
     double polled_s = device_now_s();
     while (!cuda_event_done(device, event))
-        if (device->poll && device_now_s() - polled_s > POLL_S) {
-            device->poll(device->poll_context);
-            polled_s = device_now_s();
-        }
+        poll(device, &polled_s);
 }
 
 /* The next one, when nothing reads it any more. */
@@ -239,12 +291,22 @@ static void *cuda_queue_new(struct device *device)
     struct cuda *cuda = cuda_of(device);
     CUDA_CHECK(cuda, cudaDeviceGetStreamPriorityRange(&least, &greatest));
     CUDA_CHECK(cuda, cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
+    cuda->queue = realloc(cuda->queue, (size_t)(cuda->n_queues + 1) * sizeof(cudaStream_t));
+    if (!cuda->queue)
+        abort();
+    cuda->queue[cuda->n_queues++] = stream;
     return stream;
 }
 
 static void cuda_queue_free(struct device *device, void *queue)
 {
-    CUDA_CHECK(cuda_of(device), cudaStreamDestroy(queue));
+    struct cuda *cuda = cuda_of(device);
+    for (int i = 0; i < cuda->n_queues; i++)
+        if (cuda->queue[i] == queue) {
+            cuda->queue[i] = cuda->queue[--cuda->n_queues];
+            break;
+        }
+    CUDA_CHECK(cuda, cudaStreamDestroy(queue));
 }
 
 static void *cuda_event_new(struct device *device)
@@ -349,6 +411,7 @@ static void open_stream(struct cuda *cuda)
     CUDA_CHECK(cuda, cudaEventCreate(&cuda->base_event));
     set_base(cuda);
     cuda->pool = memory_pool_new(&(struct memory_source){take_piece, give_piece, cuda});
+    cuda_workspace_from(cuda->stream, &(struct cuda_workspace_source){take_workspace, give_workspace, cuda});
 }
 
 int device_cuda_open(struct device *ret, const struct device_cuda_options *options, struct err *err)
@@ -364,6 +427,7 @@ int device_cuda_open(struct device *ret, const struct device_cuda_options *optio
     cuda->gpu = options->local_rank % gpus;
     cuda->fail = options->fail;
     cuda->fail_context = options->fail_context;
+    cuda->patience_s = options->patience_s > 0 ? options->patience_s : PATIENCE_S;
     cuda_kernels_on_failure(options->fail, options->fail_context);
     CUDA_CHECK(cuda, cudaMemGetInfo(&free_bytes, &total_bytes));
     open_stream(cuda);
@@ -400,6 +464,7 @@ void device_cuda_close(struct device *device)
     CUDA_CHECK(cuda, cudaEventDestroy(cuda->empty));
     CUDA_CHECK(cuda, cudaEventDestroy(cuda->base_event));
     CUDA_CHECK(cuda, cudaStreamDestroy(cuda->stream));
+    free(cuda->queue);
     free(cuda);
 }
 

@@ -103,7 +103,7 @@ void job_attach_cuda(struct world *world, struct device *device, bool share, boo
 int job_open_cuda(struct device *ret, struct world *world, const char *command, bool share)
 {
     struct err err = {0};
-    struct device_cuda_options options = {world->local_rank, world->local_size, share, fail, world};
+    struct device_cuda_options options = {world->local_rank, world->local_size, share, fail, world, 0};
     int result = device_cuda_open(ret, &options, &err);
     if (result == 0 && !share && world->size > 1)
         result = comm_nccl_load(&err);

@@ -5,7 +5,7 @@
  * at a time, others element by element.
  *
  * Sums over rows and the squares' sum need scratch memory. It is the queue's own, made at the first call and kept:
- * cuda_workspace grows it when a call needs more (that waits for the queue once). Not thread-safe. */
+ * cuda_workspace grows it when a call needs more. Not thread-safe. */
 #ifndef KERNELS_CUDA_CUDA_KERNELS_H
 #define KERNELS_CUDA_CUDA_KERNELS_H
 
@@ -17,6 +17,16 @@ extern "C" {
 
 extern const struct kernels kernels_cuda;
 
+/* Where a queue's workspaces come from. give: what the queue holds may still use the memory; what it gets later may have
+ * it. Without a source they are the runtime's, and those that were too small stay until the release: to free them would
+ * wait for all queues, also for a message that comes only after what follows here; all together they are no more than
+ * twice the largest. */
+struct cuda_workspace_source {
+    void *(*take)(void *context, size_t bytes); /* aligned to 256; NULL = no room */
+    void (*give)(void *context, void *memory);
+    void *context;
+};
+void cuda_workspace_from(void *queue, const struct cuda_workspace_source *source); /* before its first use */
 /* At least `bytes` (aligned to 256) until the queue's next call that uses a workspace. */
 void *cuda_workspace(void *queue, size_t bytes);
 size_t cuda_workspace_bytes(void); /* of all queues */
