@@ -3,7 +3,9 @@
  * Row-major matrices are the transposes of column-major ones, so c^T = op(b)^T op(a)^T is asked for: b comes first, and
  * c has n rows. What a shape needs - descriptors, layouts and the algorithm that cuBLASLt's heuristics put first - is
  * kept. Several products of one shape at equal distances are one batched call; others (experts with different numbers
- * of rows) are spread over a few streams, as small products alone do not fill a GPU. */
+ * of rows) are spread over a few streams, as small products alone do not fill a GPU. Those numbers are new in every step,
+ * and heuristics take longer than a small product: such products take the algorithm of their rows rounded up to one of
+ * eight sizes between powers of two, at least 16; should cuBLASLt refuse it for the very shape, that shape's own. */
 #include "kernels/cuda/gemm.h"
 
 #include <cublasLt.h>
@@ -19,6 +21,7 @@ enum {
     STREAMS = 4,               /* beside the queue itself; TransformerEngine uses as many for experts */
     SHAPES = 1024,             /* kept, */
     WAYS = 8,                  /* each in one of as many places */
+    BESIDE = 1 << 8,           /* in a key's flags: of products that run beside one another */
     WORKSPACE_BYTES = 32 << 20 /* what NVIDIA recommends for Hopper (cuBLAS documentation, cublasSetWorkspace) */
 };
 
@@ -256,8 +259,36 @@ static struct shape *place_of(const struct key *key)
     return oldest;
 }
 
+static struct shape *shape_of(const struct gemm *g, const struct key *key);
+
+/* Rows of activations: over them weights' gradients are summed. */
+static int rows_class(int rows)
+{
+    int step = 16;
+    while (step * 16 <= rows)
+        step *= 2;
+    return (rows + step - 1) / step * step;
+}
+
+/* The algorithm of the shape's class, where that is another shape. The class is kept like any shape, and is as young as
+ * the youngest that asked for it. */
+static void choose_for(struct shape *s, const struct gemm *g)
+{
+    struct gemm whole = *g;
+    struct key key = s->key;
+    int *rows = g->transpose_a ? &whole.k : &whole.m;
+    *rows = rows_class(*rows);
+    key.m = whole.m;
+    key.k = whole.k;
+    bool strided = g->transpose_a && g->transpose_b; /* over columns of b: its rows would overlap */
+    if (!(key.flags & BESIDE) || strided || (whole.m == g->m && whole.k == g->k))
+        choose_algorithm(s);
+    else
+        s->algorithm = shape_of(&whole, &key)->algorithm;
+}
+
 /* a and b as column-major matrices: their transposes. */
-static const struct shape *shape_of(const struct gemm *g, const struct key *key)
+static struct shape *shape_of(const struct gemm *g, const struct key *key)
 {
     struct shape *s = place_of(key);
     bool known = is_of(s, key);
@@ -277,7 +308,7 @@ static const struct shape *shape_of(const struct gemm *g, const struct key *key)
     s->b = layout(CUDA_R_16BF, g->transpose_b ? g->k : g->n, g->transpose_b ? g->n : g->k, g->stride_b, key->batch,
                   key->batch_b);
     s->c = layout(type_of(g->c_type), g->n, g->m, g->stride_c, key->batch, key->batch_c);
-    choose_algorithm(s);
+    choose_for(s, g);
     return s;
 }
 
@@ -305,13 +336,21 @@ static void multiply(const struct gemm *g, int batch, const int64_t *distance, i
     }
     const float one = 1, zero = 0;
     struct key key = key_of(g, batch, distance);
-    const struct shape *s = shape_of(g, &key);
+    key.flags |= place > 0 ? BESIDE : 0;
+    struct shape *s = shape_of(g, &key);
     if (!state.workspace[place]) {
         CUDA_CHECK(cudaMalloc(&state.workspace[place], WORKSPACE_BYTES));
         state.bytes += WORKSPACE_BYTES;
     }
-    LT_CHECK(lt.matmul(state.handle, s->desc, &one, g->b, s->b, g->a, s->a, g->accumulate ? &one : &zero, g->c, s->c,
-                       g->c, s->c, &s->algorithm, state.workspace[place], WORKSPACE_BYTES, stream));
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    for (int again = 0; again < 2; again++) {
+        status = lt.matmul(state.handle, s->desc, &one, g->b, s->b, g->a, s->a, g->accumulate ? &one : &zero, g->c,
+                           s->c, g->c, s->c, &s->algorithm, state.workspace[place], WORKSPACE_BYTES, stream);
+        if (status == CUBLAS_STATUS_SUCCESS || place == 0)
+            break;
+        choose_algorithm(s); /* nothing was queued */
+    }
+    LT_CHECK(status);
 }
 
 /* --- several products ----------------------------------------------------------------------- */

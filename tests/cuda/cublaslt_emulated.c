@@ -26,7 +26,13 @@ static struct {
     const void *workspace;
     cudaStream_t stream;
 } owners[WORKSPACES_MOST];
-static int n_owners, choices;
+static int n_owners, choices, strict;
+
+/* The algorithm is what was declared, and for how large a product. */
+struct algorithm {
+    struct preference preference;
+    int64_t rows, columns, depth;
+};
 
 static void demand(int held, const char *what)
 {
@@ -41,6 +47,11 @@ static void *made(size_t bytes)
     void *memory = calloc(1, bytes);
     demand(memory != NULL, "memory");
     return memory;
+}
+
+void cublaslt_emulated_be_strict(int be_strict)
+{
+    strict = be_strict;
 }
 
 int cublaslt_emulated_choices(void)
@@ -122,7 +133,6 @@ static cublasStatus_t preference_set(struct preference *preference, cublasLtMatm
 
 /* --- products ------------------------------------------------------------------------------ */
 
-/* The algorithm is what was declared. */
 static cublasStatus_t heuristic(cublasLtHandle_t handle, const int32_t *desc, const struct layout *a,
                                 const struct layout *b, const struct layout *c, const struct layout *d,
                                 const struct preference *preference, int asked, cublasLtMatmulHeuristicResult_t *ret,
@@ -131,7 +141,9 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, const int32_t *desc, co
     demand(handle && desc && a && b && c == d && asked == 1, "one algorithm is asked for");
     choices++;
     memset(ret, 0, sizeof *ret);
-    memcpy(ret->algo.data, preference, sizeof *preference);
+    struct algorithm algorithm = {*preference, c->rows, c->columns, desc[0] ? a->rows : a->columns};
+    _Static_assert(sizeof algorithm <= sizeof ret->algo.data, "an algorithm has room for it");
+    memcpy(ret->algo.data, &algorithm, sizeof algorithm);
     *ret_found = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -189,15 +201,20 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, const int32_t *desc, const
                              const void *c, const struct layout *lc, void *d, const struct layout *ld,
                              const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes, cudaStream_t stream)
 {
-    struct preference declared;
-    memcpy(&declared, algorithm->data, sizeof declared);
+    struct algorithm chosen;
+    memcpy(&chosen, algorithm->data, sizeof chosen);
+    struct preference declared = chosen.preference;
+    int64_t depth = desc[0] ? la->rows : la->columns;
+    if (strict && (lc->rows != chosen.rows || lc->columns != chosen.columns || depth != chosen.depth))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    demand(lc->rows <= chosen.rows && lc->columns <= chosen.columns && depth <= chosen.depth,
+           "no algorithm is taken for more than it was chosen for");
     demand(handle && *alpha == 1 && c == d && lc == ld && bytes >= declared.workspace_bytes, "d = a b, or d += a b");
     check_address(la, a, declared.alignment[0]);
     check_address(lb, b, declared.alignment[1]);
     check_address(lc, c, declared.alignment[2]);
     check_address(ld, d, declared.alignment[3]);
     check_workspace(workspace, stream);
-    int64_t depth = desc[0] ? la->rows : la->columns;
     demand(lc->rows == (desc[0] ? la->columns : la->rows) && lc->columns == (desc[1] ? lb->rows : lb->columns) &&
                depth == (desc[1] ? lb->columns : lb->rows) && la->batch == lc->batch && lb->batch == lc->batch,
            "the shapes fit together");

@@ -119,6 +119,54 @@ static int check_choices(void *queue)
     return cublaslt_emulated_choices() - before == SHAPES;
 }
 
+/* 1 .. 60 rows of two experts: few of the numbers are chosen for, 16, 32, 48 and 64, and all products are right. */
+static int check_experts(void *queue, int transpose_a, int *ret_choices)
+{
+    enum { STEPS = 300, FAR = 512, WIDTH = 4 };
+    int before = cublaslt_emulated_choices(), right = 1;
+    for (int step = 0; step < STEPS && right; step++) {
+        struct gemm g[2];
+        fill(a, ELEMENT_BF16);
+        fill(b, ELEMENT_BF16);
+        for (int i = 0; i < 2; i++) {
+            int rows = 1 + below(60);
+            rows =
+                i == 1 && rows == (transpose_a ? g[0].k : g[0].m) ? rows % 60 + 1 : rows; /* alike they are a batch */
+            g[i] = (struct gemm){.transpose_a = transpose_a,
+                                 .m = transpose_a ? WIDTH : rows,
+                                 .n = WIDTH,
+                                 .k = transpose_a ? rows : WIDTH,
+                                 .a = a + i * FAR,
+                                 .b = b + i * FAR,
+                                 .c = c + i * FAR,
+                                 .stride_a = WIDTH,
+                                 .stride_b = WIDTH,
+                                 .stride_c = WIDTH};
+        }
+        cuda_gemm(queue, 2, g);
+        right = is_right(&g[0]) && is_right(&g[1]);
+    }
+    *ret_choices = cublaslt_emulated_choices() - before;
+    return right;
+}
+
+static int check_classes(void *queue)
+{
+    int failed = 0, choices;
+    for (int transpose_a = 0; transpose_a < 2; transpose_a++)
+        if (!check_experts(queue, transpose_a, &choices) || choices != 4) {
+            printf("FAILED: %s experts, %d choices\n", transpose_a ? "gradients of" : "products of", choices);
+            failed++;
+        }
+    cublaslt_emulated_be_strict(1);
+    if (!check_experts(queue, 0, &choices) || choices < 20) {
+        printf("FAILED: a refused algorithm, %d choices\n", choices);
+        failed++;
+    }
+    cublaslt_emulated_be_strict(0);
+    return failed;
+}
+
 int main(void)
 {
     const char *why = "";
@@ -134,6 +182,7 @@ int main(void)
         puts("FAILED: a shape is chosen more than once");
         failed++;
     }
+    failed += check_classes(&queue);
     cuda_gemm_stop();
     printf("%d rounds, %d failed\n", ROUNDS, failed);
     return failed > 0;
