@@ -129,7 +129,7 @@ static void give(void *context, void *memory)
 
 static void check_workspace(void)
 {
-    cudaStream_t queue, plain;
+    cudaStream_t queue = NULL, plain = NULL;
     CHECK(cudaStreamCreate(&queue) == cudaSuccess && cudaStreamCreate(&plain) == cudaSuccess);
     size_t before = cuda_workspace_bytes();
     cuda_workspace_from(queue, &(struct cuda_workspace_source){take, give, NULL});

@@ -16,6 +16,9 @@ for ranks in 1 2; do
     mpirun -np $ranks "$planexec" profile --small --out "$scratch/$ranks.db" --cluster "$scratch/$ranks.json" \
         --budget-ms 1 --sustained-s 0.1 >"$scratch/out" 2>&1 </dev/null || { cat "$scratch/out"; exit 1; }
 done
+# Burst and sustained rate: in the profile, with where they are from.
+plansim profile show planexec-cpu --profile "$scratch/1.db" | grep -q '^accelerator *sustained .*in bursts,.* without a pause' &&
+    grep -q '^sustained: 0.1 of 0.1 s, ' "$scratch/out" || { echo "no sustained rate"; cat "$scratch/out"; exit 1; }
 
 failed=0
 while read -r ranks kinds plan; do
