@@ -145,8 +145,8 @@ int cmd_check(struct world *world, int argc, char **argv)
     world_alone(&alone);
     if (job.gpu_world)
         world_attach(&alone, &job.device);
-    struct trainer_parts parts = {&job.model,           &job.arch,  &job.plan, world, &job.data, &job.device,
-                                  (uint64_t)a.job.seed, a.balanced, a.job.bf16};
+    struct trainer_parts parts = {&job.model,           &job.arch,  &job.plan,  world,  &job.data, &job.device,
+                                  (uint64_t)a.job.seed, a.balanced, a.job.bf16, job.fp8};
     struct trainer_parts alone_parts = parts;
     alone_parts.plan = &one;
     alone_parts.world = &alone;

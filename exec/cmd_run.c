@@ -314,8 +314,8 @@ static int run(const struct arguments *a, struct job *job, struct world *world)
     struct predicted answer;
     struct pacing pacing = {0};
     struct err err = {0};
-    struct trainer_parts parts = {&job->model,           &job->arch,  &job->plan, world, &job->data, &job->device,
-                                  (uint64_t)a->job.seed, a->balanced, a->job.bf16};
+    struct trainer_parts parts = {&job->model,           &job->arch,  &job->plan,  world,   &job->data, &job->device,
+                                  (uint64_t)a->job.seed, a->balanced, a->job.bf16, job->fp8};
     if (trainer_init(&t, &parts, &err) < 0 || (a->job.device == JOB_PACED && price(&pacing, a, &t, &err) < 0)) {
         exec_print(world, "run", "", &err);
         return EXIT_INPUT;

@@ -183,7 +183,7 @@ struct kernels {
     /* bias_gradient[experts]: added to the gradient of every row's probabilities (load balancing). */
     void (*router_backward)(void *queue, int rows, int experts, int k, bool renormalise, const float *probability,
                             const int *choice, const float *dweight, const float *bias_gradient, float *dlogits);
-    /* y[i] = x[index[i]] * weight[i] (weight NULL = 1). */
+    /* y[i] = x[index[i]] * weight[i] (weight NULL = 1); zeros where index[i] < 0. */
     void (*gather_rows)(void *queue, int rows, int columns, const int *index, const float *weight, const void *x,
                         void *y);
     /* y[r] = or += sum over j in [first[r], first[r + 1]) of x[index[j]] * weight[index[j]] (weight NULL = 1), in that

@@ -40,8 +40,8 @@ static inline void one_rank_open(struct one_rank *one, const char *name, int bat
     data_load("synthetic", 0, one->model.vocab, 1, &one->data, &err);
     device_cpu_init(&one->device, kernels);
     world_alone(&one->world);
-    struct trainer_parts parts = {&one->model, &one->arch,   &one->plan, &one->world, &one->data,
-                                  &one->device, 1, false, false};
+    struct trainer_parts parts = {&one->model,  &one->arch, &one->plan, &one->world, &one->data,
+                                  &one->device, 1,          false,      false,       false};
     CHECK_INT(trainer_init(&one->trainer, &parts, &err), 0);
     trainer_start(&one->trainer, NULL);
     if (err.count > 0)
