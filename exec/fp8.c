@@ -1,5 +1,6 @@
 #include "exec/fp8.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "cost/base/err.h"
@@ -354,38 +355,47 @@ void fp8_end_step(struct executor *ex)
 
 /* --- which plans ----------------------------------------------------------------------------- */
 
-/* `whole` of `ways` equal parts; the nearest that is. */
-static void check_width(struct err *err, const char *what, int64_t whole, int64_t ways, const char *way)
+/* `whole` in `ways` equal parts. */
+struct width {
+    const char *what, *way;
+    int64_t whole, ways;
+};
+
+static void check_width(struct err *err, const struct width *w)
 {
-    int64_t part = whole / ways, below = part / FP8_MULTIPLE * FP8_MULTIPLE,
-            nearest = below == 0 || part - below >= FP8_MULTIPLE / 2 ? below + FP8_MULTIPLE : below;
-    if (whole % ways == 0 && part % FP8_MULTIPLE != 0)
-        err_add(
-            err,
-            "precision fp8 multiplies matrices of whole pieces of %d: %s %lld / %s %lld = %lld is none; the nearest "
-            "is %lld",
-            FP8_MULTIPLE, what, (long long)whole, way, (long long)ways, (long long)part, (long long)nearest);
+    char parts[64] = "";
+    int64_t part = w->whole / w->ways, below = part / FP8_MULTIPLE * FP8_MULTIPLE;
+    int64_t nearest = below == 0 || part - below >= FP8_MULTIPLE / 2 ? below + FP8_MULTIPLE : below;
+    if (w->whole % w->ways != 0 || part % FP8_MULTIPLE == 0)
+        return;
+    if (w->way)
+        snprintf(parts, sizeof parts, " / %s %lld = %lld", w->way, (long long)w->ways, (long long)part);
+    err_add(err, "precision fp8 multiplies matrices of whole pieces of %d: %s %lld%s is none; the nearest is %lld",
+            FP8_MULTIPLE, w->what, (long long)w->whole, parts, (long long)nearest);
 }
 
 static void check_kind(const struct layer_kind *kind, const struct plan *plan, struct err *err)
 {
-    if (!kind->moe)
-        check_width(err, "the MLP's width", kind->ffn, plan->tp, "tp");
+    if (kind->moe)
+        check_width(err, &(struct width){"the experts' width", "etp", kind->ffn, plan->etp});
     else
-        check_width(err, "the experts' width", kind->ffn, plan->etp, "etp");
+        check_width(err, &(struct width){"the MLP's width", "tp", kind->ffn, plan->tp});
     if (kind->moe && kind->shared_ffn > 0)
-        check_width(err, "the shared experts' width", kind->shared_ffn, plan->tp, "tp");
+        check_width(err, &(struct width){"the shared experts' width", "tp", kind->shared_ffn, plan->tp});
 }
 
 int fp8_check(const struct model *model, const struct plan *plan, struct err *err)
 {
     int before = err->count;
-    int64_t kv_heads = model->kv_heads >= plan->tp ? model->kv_heads / plan->tp : 1;
-    check_width(err, "hidden size", model->hidden, 1, "1 =");
-    check_width(err, "the heads' width", model->heads * model->head_dim, plan->tp, "tp");
-    check_width(err, "the width of q, k and v on a rank",
-                model->heads / plan->tp * model->head_dim + 2 * kv_heads * model->head_dim, 1, "1 =");
-    check_width(err, "the tokens of a micro-batch", plan->micro_batch * plan->seq_len, plan->cp, "cp");
+    int64_t heads = model->heads / plan->tp, kv_heads = model->kv_heads >= plan->tp ? model->kv_heads / plan->tp : 1;
+    const struct width widths[] = {
+        {"hidden size", NULL, model->hidden, 1},
+        {"the heads' width", "tp", model->heads * model->head_dim, plan->tp},
+        {"a rank's width of q, k and v", NULL, (heads + 2 * kv_heads) * model->head_dim, 1},
+        {"the tokens of a micro-batch", "cp", plan->micro_batch * plan->seq_len, plan->cp},
+    };
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+        check_width(err, &widths[i]);
     for (int i = 0; i < model->n_kinds; i++)
         check_kind(&model->kinds[i], plan, err);
     return err->count > before ? -1 : 0;
