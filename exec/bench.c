@@ -221,6 +221,8 @@ static struct gemm gemm_of(enum phase phase, enum element type, int m, int n, in
 
 double bench_product_s(struct bench *bench, enum phase phase, int m, int n, int k)
 {
+    if (bench->eight)
+        return bench_product_8_bits_s(bench, phase, m, n, k);
     struct gemm_call g = {bench, phase, gemm_of(phase, bench->device->kernels->type, m, n, k)};
     struct bench_call call = {run_gemm, &g};
     int64_t size_a = (int64_t)g.gemm.m * g.gemm.k, size_c = (int64_t)g.gemm.m * g.gemm.n;

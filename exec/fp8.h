@@ -34,7 +34,8 @@ struct plan;
 struct tensor;
 
 enum fp8_role { FP8_QKV, FP8_OUT, FP8_GATE_UP, FP8_DOWN, FP8_EXPERT_GATE_UP, FP8_EXPERT_DOWN, FP8_ROLES };
-enum { FP8_HISTORY = 1024, FP8_MULTIPLE = 16 };
+/* FP8_CAPABILITY: of the first GPUs with such products, 10 x major + minor. */
+enum { FP8_HISTORY = 1024, FP8_MULTIPLE = 16, FP8_CAPABILITY = 89 };
 
 /* One linear, or the experts' of one layer. */
 struct fp8_linear {

@@ -97,7 +97,7 @@ static int check_fp8_device(const struct job *job, const struct world *world, co
     struct err err = {0};
     struct device_cuda_facts gpu;
     device_cuda_facts(&job->device, &gpu);
-    if (10 * gpu.major + gpu.minor < 89)
+    if (10 * gpu.major + gpu.minor < FP8_CAPABILITY)
         err_add(&err,
                 "the GPU '%s' (compute capability %d.%d) has no 8-bit products, which precision fp8 needs: 8.9 or "
                 "later has them (Ada, Hopper, Blackwell); allowed here: bf16",

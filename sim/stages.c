@@ -467,6 +467,8 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
     }
     double shard = plan->zero >= 1 ? dense / s->dp_ways + expert / s->expert_dp_ways : dense + expert;
     double moved = shard * (30 + 4) + (dense + expert) * gradient / (plan->zero >= 2 ? s->dp_ways : 1);
+    if (stack->counted_buffers && plan->precision == PRECISION_FP8) /* planexec casts weights once a step, both ways */
+        moved += 4 * (sum->dense_params - sum->edge_params + sum->expert_params);
     step.optimizer_s = kernel_pointwise_s(a, moved * (1 - plan->optimizer_offload)) + offloaded_s(s, shard * plan->optimizer_offload) + (plan->pp > 1 ? 50e-6 : 0);
     return step;
 }
