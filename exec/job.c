@@ -38,7 +38,10 @@ static int check_precision(enum precision precision, const struct job_options *o
     if (options->device != JOB_CUDA) {
         if (precision != PRECISION_FP32 && !options->bf16)
             err_add(warn, "the plan's precision is not fp32, the arithmetic of this device is; --bf16 emulates the "
-                          "rounding of bf16");
+                          "rounding of bf16, and of fp8's linears");
+        if (options->bf16 && precision_is_fp8(precision) && precision != PRECISION_FP8)
+            err_add(warn, "the plan's precision is %s; --bf16 emulates bf16 and fp8: this is bf16",
+                    precision_names[precision]);
         return 0;
     }
     if (options->bf16)
