@@ -6,6 +6,7 @@
 
 #include "cost/model.h"
 #include "exec/comm.h"
+#include "exec/fp8.h"
 #include "exec/trainer.h"
 #include "exec/world.h"
 
@@ -315,6 +316,8 @@ void check_step(struct check_bounds *b, struct check_result *ret)
     ret->norm = mine.optimizer.gradient_norm;
     ret->reference_loss = shared[0];
     ret->reference_norm = shared[1];
+    ret->factor_spread = b->trainer->executor.fp8 ? fp8_spread(&b->trainer->executor) : 0;
+    comm_all_reduce_doubles(all, COMM_MAX, 1, &ret->factor_spread);
     tolerance_of(b, &ret->loss_tolerance, &ret->norm_tolerance);
 }
 
@@ -322,5 +325,5 @@ bool check_passed(const struct check_result *r)
 {
     return fabs(r->loss - r->reference_loss) <= r->loss_tolerance * fabs(r->reference_loss) &&
            fabs(r->norm - r->reference_norm) <= r->norm_tolerance * fabs(r->reference_norm) && r->gradient.ratio <= 1 &&
-           r->weight.ratio <= 1 && r->missing == 0 && r->parameters > 0;
+           r->weight.ratio <= 1 && r->factor_spread <= 0 && r->missing == 0 && r->parameters > 0;
 }

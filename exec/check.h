@@ -43,6 +43,7 @@ struct check_result {
     double loss, reference_loss, loss_tolerance;
     double norm, reference_norm, norm_tolerance;
     struct check_worst gradient, weight;
+    double factor_spread; /* with linears in 8 bits: between ranks of a stage (fp8.h), 0 */
     int parameters;   /* compared */
     int64_t elements; /* compared, each once */
     int64_t missing;  /* of the reference, that no rank owned, or that several counted */

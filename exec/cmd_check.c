@@ -70,6 +70,8 @@ static void print(const struct check_result *r, int step)
     printf("step %d  loss %.6f (one rank %.6f)  gradient norm %.6f (%.6f)  %d parameters, %lld elements%s\n", step,
            r->loss, r->reference_loss, r->norm, r->reference_norm, r->parameters, (long long)r->elements,
            r->missing > 0 ? ", SOME MISSING" : "");
+    if (r->factor_spread > 0)
+        printf("        FACTORS of 8-bit linears are apart by %.3g between ranks of a stage\n", r->factor_spread);
     printf("        worst gradient %s at %.3f of its tolerance, worst weight %s at %.3f\n", r->gradient.name,
            r->gradient.ratio, r->weight.name, r->weight.ratio);
 }
@@ -88,6 +90,7 @@ static void push(struct json *steps, const struct check_result *r)
     json_put_number(step, "worst_weight_ratio", r->weight.ratio);
     json_put_int(step, "parameters", r->parameters);
     json_put_int(step, "missing_elements", r->missing);
+    json_put_number(step, "factor_spread", r->factor_spread);
     json_put_bool(step, "passed", check_passed(r));
     json_push(steps, step);
 }

@@ -1,5 +1,6 @@
 #include "exec/fp8.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -351,6 +352,28 @@ void fp8_end_step(struct executor *ex)
                                 .inverse = fp8->inverse};
     ex->kernels->fp8_update(ex->queue, &update);
     fp8->step++;
+}
+
+double fp8_spread(struct executor *ex)
+{
+    struct fp8 *fp8 = ex->fp8;
+    int n = slots_of(fp8);
+    float *host = must(calloc((size_t)n + 1, sizeof *host));
+    double *most = must(calloc(2 * (size_t)n + 1, sizeof *most)), spread = 0; /* and the least's negative */
+    fp8->device->download(fp8->device, host, fp8->scale, (size_t)n * sizeof *host);
+    for (int i = 0; i < n; i++) {
+        most[i] = (double)host[i];
+        most[n + i] = -(double)host[i];
+    }
+    comm_all_reduce_doubles(ex->world->comm[WORLD_TP], COMM_MAX, 2 * n, most);
+    comm_all_reduce_doubles(ex->world->comm[WORLD_DP_CP], COMM_MAX, 2 * n, most);
+    if (fp8->paired)
+        comm_all_reduce_doubles(ex->world->comm[WORLD_PAIR], COMM_MAX, 2 * n, most);
+    for (int i = 0; i < n; i++)
+        spread = fmax(spread, (most[i] + most[n + i]) / most[i]);
+    free(host);
+    free(most);
+    return spread;
 }
 
 /* --- which plans ----------------------------------------------------------------------------- */

@@ -84,5 +84,7 @@ struct gemm fp8_wgrad(const struct executor *ex, const struct linear *linear, co
 
 /* After the last product of a step: the factors of the next. Collective over the stage. */
 void fp8_end_step(struct executor *ex);
+/* The largest relative difference of a factor between the ranks of this stage: 0. Collective; waits. */
+double fp8_spread(struct executor *ex);
 
 #endif
