@@ -73,6 +73,16 @@ static double counted_gradients(const struct rank_load *load, double largest, do
     return largest;
 }
 
+/* planexec's weights in 8 bits, both ways, and what their factors are made from (exec/fp8.h). At zero 3 those of a layer. */
+static void eight_bit_copies(const struct plan *plan, const struct rank_load *load, double *bytes)
+{
+    double linears = (load->dense_params - load->edge_params + load->expert_params) * load->copies;
+    if (plan->precision != PRECISION_FP8 || load->layers == 0)
+        return;
+    bytes[plan->zero >= 3 ? MEMORY_TEMPORARY : MEMORY_WEIGHTS] += 2 * (plan->zero >= 3 ? load->largest_layer_params : linears);
+    bytes[MEMORY_WEIGHTS] += load->layers * 4.0 * 3 * (1024 + 4) * 4;
+}
+
 double memory_rank(const struct plan *plan, const struct stack *stack, const struct accelerator *accelerator, const struct rank_load *load,
                    double *bytes)
 {
@@ -87,10 +97,14 @@ double memory_rank(const struct plan *plan, const struct stack *stack, const str
         replicated_states(plan, stack, dense, frozen_dense, load->dp_ways, bytes);
         replicated_states(plan, stack, expert, frozen_expert, load->expert_dp_ways, bytes);
     }
-    double largest = load->largest_layer_params * 4;
-    if (stack->counted_buffers)
-        bytes[MEMORY_TEMPORARY] += plan->zero < 2 ? 0 : (plan->zero >= 3 ? largest * (load->prefetches ? 2 : 1) : 0) + counted_gradients(load, largest, dense + expert, plan->zero >= 3);
-    else if (plan->zero >= 3) /* two gathered layers and one layer's gradients, and the gathered embedding or head */
+    double largest = load->largest_layer_params * 4, gathered = load->largest_layer_params * memory_weight_bytes(plan);
+    if (stack->counted_buffers) {
+        bytes[MEMORY_TEMPORARY] += plan->zero < 2 ? 0 : (plan->zero >= 3 ? gathered * (load->prefetches ? 2 : 1) : 0) + counted_gradients(load, largest, dense + expert, plan->zero >= 3);
+        if (plan->zero >= 3 && plan->precision != PRECISION_FP32) /* gathered from the master weights */
+            bytes[MEMORY_WEIGHTS] = 0;
+        eight_bit_copies(plan, load, bytes);
+    }
+    if (plan->zero >= 3 && !stack->counted_buffers) /* two gathered layers and one layer's gradients, and the gathered embedding or head */
         bytes[MEMORY_TEMPORARY] += load->largest_layer_params * (2 * memory_weight_bytes(plan) + (plan->lora_rank > 0 ? 0 : 4)) + load->edge_params * memory_weight_bytes(plan);
     if (stack->wgrad_stand_in && plan->lora_rank == 0)
         bytes[MEMORY_TEMPORARY] += load->shape_params * memory_weight_bytes(plan);

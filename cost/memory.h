@@ -17,7 +17,8 @@
  * B: kept activations, and of every micro-batch in flight its logits, worked on in place. In B one layer: dy, dh, the
  * norm's and the layer's input gradients, and those of qkv and of gate and up, kept for the weights' gradients; or the
  * head's two. zero 2, 3: one layer's whole gradient (experts': once B is through the layer; split B and W: all gradients),
- * at 3 its gathered weights. */
+ * at 3 its gathered weights. With linears in 8 bits two more copies of their weights, by rows and transposed, and a history
+ * of 1024 largest magnitudes of input, weight and gradient of four linears of a layer. */
 #ifndef COST_MEMORY_H
 #define COST_MEMORY_H
 
@@ -43,6 +44,7 @@ struct rank_load {
     double logits;                      /* elements of the logits on this rank, 0 = no head */
     double p2p_bytes;                   /* send and receive buffers between stages */
     int communicators;
+    int layers; /* on this rank; 0 = a lower bound is asked for */
     bool splits_w; /* the schedule has B and W apart */
     bool prefetches; /* planexec at zero 3: the next layer's weights are gathered beside the present one */
     double copies; /* parameter copies: 1, DualPipe 2 */

@@ -326,8 +326,10 @@ void ops_norm(struct builder *b, const char *name, double width)
     builder_pointwise(b, name, 2 * bytes, 3 * bytes, passes);
 }
 
-/* planexec's backward of a layer at the input gradient of its norm1 (exec/layer.c). Kept for W: the gradient of gate and
- * up, those of the outputs of `down` and `out` (gathered, with sequence parallelism), of qkv. */
+/* planexec's backward of a layer (exec/layer.c): at the input gradient of its norm1, and with 16-bit elements in the
+ * attention core, whose gradients are summed in fp32 first. Kept for W: the gradient of gate and up, those of the outputs
+ * of `down` and `out` (gathered, with sequence parallelism), of qkv; in 8 bits transposed copies of all four, which are
+ * made, by rows as well, beside the gradient that they are of. */
 static void count_buffers(struct builder *b, int kind)
 {
     const struct model *m = b->context->model;
@@ -337,8 +339,17 @@ static void count_buffers(struct builder *b, int kind)
     double qkv = b->tokens * (heads + 2 * kv_heads) * (double)m->head_dim * b->bytes;
     double ffn = (double)(m->kinds[kind].moe ? m->kinds[kind].shared_ffn : m->kinds[kind].ffn);
     double gates = b->tokens * (m->gated ? 2 : 1) * ffn / plan->tp * b->bytes, gathered = plan->sequence_parallel ? 2 * all : 0;
-    double last = fmax(plan->sequence_parallel ? all + mine : 0, 2 * mine);
-    b->price->working_bytes = fmax(b->price->working_bytes, gates + qkv + gathered + 2 * mine + last);
+    double last = fmax(plan->sequence_parallel ? all + mine : 0, 2 * mine), made = 0;
+    double core = b->tokens * heads * (double)m->head_dim * b->bytes + (b->bytes < 4 ? qkv + 4 / b->bytes * qkv : qkv);
+    if (precision_is_fp8(plan->precision)) {
+        double gates_made = 2 * gates + 1.5 * all + mine;
+        gates /= 2;
+        gathered = all;
+        made = fmax(gates_made, 2 * qkv + 2 * all + 2 * mine + gates);
+        qkv /= 2;
+    }
+    double norm1 = gates + qkv + gathered + 2 * mine + last;
+    b->price->working_bytes = fmax(fmax(b->price->working_bytes, made), fmax(norm1, gates + gathered + 2 * mine + core));
     builder_keep(b, 16 * b->tokens_rank, 16 * b->tokens_rank); /* two norms' means and deviations */
 }
 
@@ -428,7 +439,7 @@ void ops_price_head(const struct ops_context *context, struct layer_price *ret)
     builder_finish(&b);
     ret->kept_bytes = 2 * b.tokens_rank * hidden * b.bytes;
     if (context->stack->counted_buffers) { /* + logits with maximum and sum, the norm's statistics; gradients of its output and input */
-        ret->kept_bytes += b.tokens * (vocab + 2) * 4 + 8 * b.tokens_rank;
+        ret->kept_bytes += b.tokens * (vocab * b.bytes + 8) + 8 * b.tokens_rank;
         ret->working_bytes = (b.tokens_rank + b.tokens) * hidden * b.bytes;
     }
     ret->kept_selective_bytes = ret->kept_full_bytes = ret->kept_bytes;

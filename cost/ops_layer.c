@@ -394,6 +394,21 @@ static void expert_biases(struct builder *b, double pairs, double gates_inner, d
     builder_move(b, "expert biases", 28 * joined, 30 * joined + pairs * gates_inner * b->bytes, 2 + 0.1 * local);
 }
 
+/* planexec's router reads in 16 bit what linears in 8 bits do not keep. */
+static double router_input(const struct builder *b, const struct layer_kind *k)
+{
+    double elements = b->tokens_rank * (double)b->context->model->hidden;
+    return b->input_bytes == b->bytes ? 0 : elements * (k->shared_ffn > 0 ? b->bytes : b->bytes - b->input_bytes);
+}
+
+/* Bytes of a row: of gradients of the experts' output and input, of the activation's input and output; in 8 bits two
+ * copies of the output's, then one, and two of the activation's input's. */
+static double expert_gradients(const struct builder *b, double row, double input, double output)
+{
+    double all = 2 * row + input + output;
+    return b->input_bytes == b->bytes ? all : fmax(all + row, all - 0.5 * row + input);
+}
+
 void ops_moe(struct builder *b, int kind)
 {
     const struct ops_context *c = b->context;
@@ -424,7 +439,8 @@ void ops_moe(struct builder *b, int kind)
     double activation = b->device_s[PHASE_F];
     if (!plan->fused_grouped_mlp)
         builder_pointwise(b, "experts activation", pairs * etp * (gates + 1) * inner * b->bytes, pairs * etp * (2 * gates + 1) * inner * b->bytes, 2);
-    b->price->selective_s += builder_repeats(b, MODULE_MOE_ACT) ? b->device_s[PHASE_F] - activation : 0;
+    bool repeats = builder_repeats(b, MODULE_MOE_ACT) && !c->stack->counted_buffers; /* planexec repeats dense activations alone */
+    b->price->selective_s += repeats ? b->device_s[PHASE_F] - activation : 0;
     experts(b, "experts down", local, per_expert, inner, width, false);
     if (sort > 0)
         builder_move(b, "unpermute", sort, sort, 3);
@@ -447,7 +463,7 @@ void ops_moe(struct builder *b, int kind)
         output += pairs * etp * inner * b->bytes;
     double share = plan->tp > 1 && !plan->sequence_parallel ? tokens * row : 0; /* this rank's rows, cut out */
     if (c->stack->counted_buffers) /* outputs as they came home; per choice: its number, weight, token, weight and number as sent, place */
-        kept += pairs * etp * (row + 4 * 4) + pairs * 2 * 4 + share;
+        kept += pairs * etp * (row + 4 * 4) + pairs * 2 * 4 + share + router_input(b, k);
     double cheap = kept - pairs * etp * gates * inner * (b->bytes - gate_bytes(b));
     builder_offload(b, OFFLOAD_EXPERT_FC1, pairs * etp * width * b->input_bytes);
     builder_offload(b, OFFLOAD_MOE_ACT, pairs * etp * gates * inner * b->bytes);
@@ -455,10 +471,12 @@ void ops_moe(struct builder *b, int kind)
         builder_keep(b, kept + output, 0);
         b->price->selective_s += b->device_s[PHASE_F] - before;
     } else {
-        builder_keep(b, kept + output, builder_repeats(b, MODULE_MOE_ACT) ? cheap : kept + output);
+        builder_keep(b, kept + output, repeats ? cheap : kept + output);
     }
+    if (c->stack->counted_buffers && builder_repeats(b, MODULE_LAYERNORM)) /* the router holds the norm's output */
+        builder_keep(b, 0, b->tokens_rank * (double)m->hidden * b->bytes - router_input(b, k));
     double working = pairs * etp * gates * inner * b->bytes + 2 * pairs * row;
-    if (c->stack->counted_buffers) /* dy and dx; the experts' gradients of output and input, of the activation's output and input */
-        working = b->tokens_rank * row + share + tokens * row + pairs * etp * (2 * row + (gates + 1) * inner * b->bytes);
+    if (c->stack->counted_buffers) /* dy and dx; the experts' gradients */
+        working = b->tokens_rank * row + share + tokens * row + pairs * etp * expert_gradients(b, row, gates * inner * b->bytes, inner * b->bytes);
     b->price->working_bytes = fmax(b->price->working_bytes, working);
 }

@@ -128,6 +128,8 @@ static void check_options(const struct plan *plan, struct err *err)
         err_add(err, "planexec shards over all of dp x cp = %d, the plan says dp_shard %d", plan->dp * plan->cp, plan->dp_shard);
     if (plan->lora_rank > 0)
         err_add(err, "planexec trains all weights, the plan says lora_rank %d", plan->lora_rank);
+    if (plan->fp8_attention)
+        err_add(err, "planexec's attention core computes in 16 bit, the plan says fp8_attention true");
     if (plan->dropout)
         err_add(err, "planexec trains without dropout, the plan says dropout true");
     if (plan->optimizer_offload > 0 || plan->offload_layers > 0 || plan->offload_modules)

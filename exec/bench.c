@@ -258,6 +258,8 @@ void bench_product_close(struct bench *bench, struct bench_product *product)
 
 double bench_product_s(struct bench *bench, enum phase phase, int m, int n, int k)
 {
+    if (bench->eight)
+        return bench_product_8_bits_s(bench, phase, m, n, k);
     struct bench_product product;
     bench_product_open(bench, phase, m, n, k, &product);
     double seconds = bench_call_s(bench, &product.call);

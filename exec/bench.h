@@ -32,11 +32,21 @@ struct bench {
     int64_t pool, next_input, next_output;
     void (*pause)(void *context, double seconds); /* NULL = sleeps; a test's own clock */
     void *pause_context;
+    bool eight;     /* products are of 8 bits: between the two calls for that */
+    void *eights;   /* numbers of 8 bits, as many */
+    float *factors; /* [2] */
+    int64_t next_eight;
 };
 
 /* largest: elements of a matrix. */
 void bench_begin(struct bench *bench, int64_t largest);
 void bench_end(struct bench *bench);
+
+/* Operands for products of 8 bits (bench->eight), whose sizes are multiples of 16. Between bench_begin and bench_end. */
+void bench_begin_8_bits(struct bench *bench);
+void bench_end_8_bits(struct bench *bench);
+/* Of a matrix just written, both ways: between the two. */
+double bench_cast_s(struct bench *bench, int rows, int columns);
 
 /* A linear layer y[m x n] = x[m x k] weight[n x k]: forward, the gradient of x, or that of the weight, added to it. */
 double bench_product_s(struct bench *bench, enum phase phase, int m, int n, int k);

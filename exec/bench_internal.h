@@ -42,6 +42,7 @@ void bench_sustained_call(const struct bench *bench, const struct bench_call *ca
                           const struct bench_progress *progress, struct bench_sustained *ret);
 /* Mean of what lies between two quantiles; sorts. */
 double bench_trimmed_mean(double *samples, int n, double from, double to);
+double bench_product_8_bits_s(struct bench *bench, enum phase phase, int m, int n, int k);
 double bench_slowest(const struct bench *bench, double value); /* over all ranks */
 /* n of the kernels' type, or floats, that were long not touched: to read; to write or to add to. */
 void *bench_input(struct bench *bench, int64_t n);

@@ -6,12 +6,15 @@
 
 #include "cost/model.h"
 #include "exec/comm.h"
+#include "exec/fp8.h"
 #include "exec/trainer.h"
 #include "exec/world.h"
 
 struct check_bounds {
     struct trainer *trainer, *reference;
-    double tolerance; /* of step 1 */
+    double tolerance;         /* of step 1 */
+    double eight, eight_loss; /* with linears in 8 bits, where their roundings part; 0 = never */
+    bool apart;               /* that is from the first step on */
     int64_t step;
     float **bound; /* rank 0: [unit] one per element of the reference's unit: what the weight may differ by */
 };
@@ -25,6 +28,30 @@ static double longest_sum(const struct trainer *t)
     return fmax(n, (double)model->hidden);
 }
 
+/* Relative error of one rounding: of e4m3, whose numbers are 2^-3 apart or less, and of e5m2, 2^-2 (check.h). */
+static const double e4m3_error = 0.0266, e5m2_error = 0.0532;
+
+static void set_8_bits(struct check_bounds *b, const struct trainer *t)
+{
+    double layers = (double)t->executor.model->layers + 2, tokens = (double)(t->plan.global_batch * t->plan.seq_len);
+    double forward = sqrt(2 * layers * 8) * e4m3_error;
+    b->eight = sqrt(2 * layers * (12 * e4m3_error * e4m3_error + 4 * e5m2_error * e5m2_error));
+    b->eight_loss = forward / sqrt(tokens) + forward * forward / 2;
+    b->apart = t->plan.tp * t->plan.cp * t->plan.ep > 1 || t->program.directions == 2;
+}
+
+/* At this step; *ret_loss, *ret_norm: of the loss, of the gradient's norm. */
+static double tolerance_of(const struct check_bounds *b, double *ret_loss, double *ret_norm)
+{
+    if (b->eight > 0 && (b->apart || b->step > 1)) {
+        *ret_loss = b->eight_loss;
+        *ret_norm = b->eight * b->eight / 2;
+        return b->eight;
+    }
+    *ret_loss = *ret_norm = b->tolerance * (double)b->step;
+    return *ret_loss;
+}
+
 struct check_bounds *check_begin(struct trainer *trainer, struct trainer *reference)
 {
     struct check_bounds *b = calloc(1, sizeof *b);
@@ -35,6 +62,8 @@ struct check_bounds *check_begin(struct trainer *trainer, struct trainer *refere
     b->tolerance = 16 * 0x1p-24 * sqrt(longest_sum(trainer)) * (double)(trainer->executor.model->layers + 2);
     if (trainer->executor.params.rounded || trainer->executor.kernels->type == ELEMENT_BF16)
         b->tolerance = 4 * 0x1p-9 * sqrt(10 * (double)(trainer->executor.model->layers + 2));
+    if (trainer->executor.fp8)
+        set_8_bits(b, trainer);
     if (!reference)
         return b;
     const struct params *params = &reference->executor.params;
@@ -246,7 +275,7 @@ static void each_param(struct check_bounds *b, bool weights, const struct step_r
 {
     struct comm *all = b->trainer->executor.world->comm[WORLD_ALL];
     const struct params *params = b->reference ? &b->reference->executor.params : NULL;
-    double units = params ? params->n : 0;
+    double units = params ? params->n : 0, loss, norm, tolerance = tolerance_of(b, &loss, &norm);
     comm_all_reduce_doubles(all, COMM_MAX, 1, &units);
     for (int u = 0; u < (int)units; u++) {
         double n = params ? params->unit[u]->n_params : 0, layer = params ? layer_scale(b->reference, u) : 0;
@@ -257,7 +286,7 @@ static void each_param(struct check_bounds *b, bool weights, const struct step_r
                 const struct param *param = &params->unit[u]->param[p];
                 scale = largest(b->reference, params->unit[u]->owned_gradient + param->offset,
                                 (int64_t)param->rows * param->columns);
-                scale = fmax(scale, layer * 1e-3) * b->tolerance * (double)b->step;
+                scale = fmax(scale, layer * 1e-3) * tolerance;
             }
             if (weights)
                 check_weight(b, u, p, scale, reference_step, ret);
@@ -287,12 +316,14 @@ void check_step(struct check_bounds *b, struct check_result *ret)
     ret->norm = mine.optimizer.gradient_norm;
     ret->reference_loss = shared[0];
     ret->reference_norm = shared[1];
-    ret->loss_tolerance = b->tolerance * (double)b->step;
+    ret->factor_spread = b->trainer->executor.fp8 ? fp8_spread(&b->trainer->executor) : 0;
+    comm_all_reduce_doubles(all, COMM_MAX, 1, &ret->factor_spread);
+    tolerance_of(b, &ret->loss_tolerance, &ret->norm_tolerance);
 }
 
 bool check_passed(const struct check_result *r)
 {
     return fabs(r->loss - r->reference_loss) <= r->loss_tolerance * fabs(r->reference_loss) &&
-           fabs(r->norm - r->reference_norm) <= r->loss_tolerance * fabs(r->reference_norm) && r->gradient.ratio <= 1 &&
-           r->weight.ratio <= 1 && r->missing == 0 && r->parameters > 0;
+           fabs(r->norm - r->reference_norm) <= r->norm_tolerance * fabs(r->reference_norm) && r->gradient.ratio <= 1 &&
+           r->weight.ratio <= 1 && r->factor_spread <= 0 && r->missing == 0 && r->parameters > 0;
 }

@@ -5,7 +5,8 @@
  * ranks, stages, shards, ZeRO) reads what it needs. Rank files end with a checksum that meta.json repeats with their
  * lengths. step-N appears under its name only when it is whole (written as step-N.part, then renamed); latest follows
  * last. meta.json: where the data stands (sequences taken), step, skipped steps, seed, shape of the model. Native byte
- * order. All calls are collective; DIR is shared by all ranks. 0, or -1 with a sentence on every rank. */
+ * order. Factors of linears in 8 bits (fp8.h) are not kept: a run that goes on begins their history anew, with a first
+ * step as that of a new run. All calls are collective; DIR is shared by all ranks. 0, or -1 with a sentence on every rank. */
 #ifndef EXEC_CHECKPOINT_H
 #define EXEC_CHECKPOINT_H
 

@@ -30,7 +30,8 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
          "8, 16 or 32: width of the file's words (default: by its name, 16)"},
         {"seed", OPT_INT, &a->job.seed, 0, 1e15, NULL, "N", "of first weights and synthetic data (default 1)"},
         {"bf16", OPT_FLAG, &a->job.bf16, 0, 0, NULL, NULL,
-         "round stored weights and activations to bfloat16, on one rank too"},
+         "round stored weights and activations to bfloat16, with precision fp8 operands of linears to 8 bits; on one rank "
+         "too"},
         {"device", OPT_CHOICE, &a->job.device, 0, 0, devices, "D", "cpu (default), cuda"},
         {"share-gpu", OPT_FLAG, &a->job.share_gpu, 0, 0, NULL, NULL,
          "cuda: ranks may share a GPU, and talk by way of the host"},
@@ -44,8 +45,8 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
     if (a->help && world->rank == 0)
         opt_print_help(stdout, "mpirun -np N planexec check --model FILE --plan FILE [OPTION]...",
                        "Trains by the plan and on one rank from the same weights and data, and compares losses,\n"
-                       "gradient norms, every gradient and every updated weight. Tolerances follow from fp32 and the\n"
-                       "lengths of sums (exec/check.h). Exit 1 when something differs by more.",
+                       "gradient norms, every gradient and every updated weight. Tolerances follow from fp32, bf16 or\n"
+                       "fp8 and the lengths of sums (exec/check.h). Exit 1 when something differs by more.",
                        table, "mpirun -np 4 planexec check --model tiny.json --plan tp2-pp2.json");
     if (result == 0 && !a->help && (!a->job.model || !a->job.plan))
         return err_add(err, "--model and --plan are needed");
@@ -69,6 +70,8 @@ static void print(const struct check_result *r, int step)
     printf("step %d  loss %.6f (one rank %.6f)  gradient norm %.6f (%.6f)  %d parameters, %lld elements%s\n", step,
            r->loss, r->reference_loss, r->norm, r->reference_norm, r->parameters, (long long)r->elements,
            r->missing > 0 ? ", SOME MISSING" : "");
+    if (r->factor_spread > 0)
+        printf("        FACTORS of 8-bit linears are apart by %.3g between ranks of a stage\n", r->factor_spread);
     printf("        worst gradient %s at %.3f of its tolerance, worst weight %s at %.3f\n", r->gradient.name,
            r->gradient.ratio, r->weight.name, r->weight.ratio);
 }
@@ -87,6 +90,7 @@ static void push(struct json *steps, const struct check_result *r)
     json_put_number(step, "worst_weight_ratio", r->weight.ratio);
     json_put_int(step, "parameters", r->parameters);
     json_put_int(step, "missing_elements", r->missing);
+    json_put_number(step, "factor_spread", r->factor_spread);
     json_put_bool(step, "passed", check_passed(r));
     json_push(steps, step);
 }
@@ -145,8 +149,8 @@ int cmd_check(struct world *world, int argc, char **argv)
     world_alone(&alone);
     if (job.gpu_world)
         world_attach(&alone, &job.device);
-    struct trainer_parts parts = {&job.model,           &job.arch,  &job.plan, world, &job.data, &job.device,
-                                  (uint64_t)a.job.seed, a.balanced, a.job.bf16};
+    struct trainer_parts parts = {&job.model,           &job.arch,  &job.plan,  world,  &job.data, &job.device,
+                                  (uint64_t)a.job.seed, a.balanced, a.job.bf16, job.fp8};
     struct trainer_parts alone_parts = parts;
     alone_parts.plan = &one;
     alone_parts.world = &alone;

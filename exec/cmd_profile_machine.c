@@ -15,6 +15,7 @@
 #include "exec/bench_internal.h"
 #include "exec/commands_exec.h"
 #include "exec/device_cuda.h"
+#include "exec/fp8.h"
 #include "exec/measure.h"
 #include "exec/shapes.h"
 #include "kernels/kernels.h"
@@ -73,6 +74,7 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
 struct sink {
     struct profile_rows rows;
     char date[16], source[PROFILE_SOURCE_MAX];
+    const char *const *rates; /* that products are written for */
     int failed;
     struct err *err;
 };
@@ -152,28 +154,29 @@ static void put_sustained(struct sink *sink, const char *name, const struct benc
     put_from(sink, source, SECTION_ACCELERATOR, name, "", "sustained", s->ratio, NULL, "1");
 }
 
-static const char *const rate_keys[] = {"fp32", "16bit"}; /* there is one arithmetic */
+static const char *const rate_keys[] = {"fp32", "16bit", NULL}; /* there is one arithmetic, */
+static const char *const eight_keys[] = {"fp8", NULL};          /* but for linears in 8 bits */
 
 static void put_gemm(struct sink *sink, const char *name, const struct gemm_form *g)
 {
-    for (int i = 0; i < 2; i++) {
-        put(sink, SECTION_GEMM, name, rate_keys[i], "eff", g->eff, NULL, "1");
-        put(sink, SECTION_GEMM, name, rate_keys[i], "t0_s", g->t0_s, NULL, "s");
-        put(sink, SECTION_GEMM, name, rate_keys[i], "pad_m", g->pad_m, NULL, "1");
-        put(sink, SECTION_GEMM, name, rate_keys[i], "pad_n", g->pad_n, NULL, "1");
-        put(sink, SECTION_GEMM, name, rate_keys[i], "pad_k", g->pad_k, NULL, "1");
-        put(sink, SECTION_GEMM, name, rate_keys[i], "wgrad", g->wgrad, NULL, "1");
+    for (int i = 0; sink->rates[i]; i++) {
+        put(sink, SECTION_GEMM, name, sink->rates[i], "eff", g->eff, NULL, "1");
+        put(sink, SECTION_GEMM, name, sink->rates[i], "t0_s", g->t0_s, NULL, "s");
+        put(sink, SECTION_GEMM, name, sink->rates[i], "pad_m", g->pad_m, NULL, "1");
+        put(sink, SECTION_GEMM, name, sink->rates[i], "pad_n", g->pad_n, NULL, "1");
+        put(sink, SECTION_GEMM, name, sink->rates[i], "pad_k", g->pad_k, NULL, "1");
+        put(sink, SECTION_GEMM, name, sink->rates[i], "wgrad", g->wgrad, NULL, "1");
     }
 }
 
 static void put_experts(struct sink *sink, const char *name, const struct expert_form *e)
 {
-    for (int i = 0; i < 2; i++) {
-        put(sink, SECTION_EXPERT, name, rate_keys[i], "eff", e->eff, NULL, "1");
-        put(sink, SECTION_EXPERT, name, rate_keys[i], "pad_m", e->pad_m, NULL, "1");
-        put(sink, SECTION_EXPERT, name, rate_keys[i], "t0_s", e->t0_s, NULL, "s");
-        put(sink, SECTION_EXPERT, name, rate_keys[i], "act_mem_eff", 1, NULL, "1");
-        put(sink, SECTION_EXPERT, name, rate_keys[i], "wgrad", e->wgrad, NULL, "1");
+    for (int i = 0; sink->rates[i]; i++) {
+        put(sink, SECTION_EXPERT, name, sink->rates[i], "eff", e->eff, NULL, "1");
+        put(sink, SECTION_EXPERT, name, sink->rates[i], "pad_m", e->pad_m, NULL, "1");
+        put(sink, SECTION_EXPERT, name, sink->rates[i], "t0_s", e->t0_s, NULL, "s");
+        put(sink, SECTION_EXPERT, name, sink->rates[i], "act_mem_eff", 1, NULL, "1");
+        put(sink, SECTION_EXPERT, name, sink->rates[i], "wgrad", e->wgrad, NULL, "1");
     }
 }
 
@@ -181,8 +184,8 @@ static void put_experts(struct sink *sink, const char *name, const struct expert
 static void put_point(struct sink *sink, const char *name, const char *kernel, int m, int n, int k, double seconds)
 {
     char key[PROFILE_KEY_MAX];
-    for (int i = 0; i < 2; i++) {
-        snprintf(key, sizeof key, "%s/%s/%dx%dx%d", kernel, rate_keys[i], m, n, k);
+    for (int i = 0; sink->rates[i]; i++) {
+        snprintf(key, sizeof key, "%s/%s/%dx%dx%d", kernel, sink->rates[i], m, n, k);
         for (size_t r = 0; r < sink->rows.n; r++)
             if (sink->rows.row[r].section == SECTION_KERNEL_POINT && strcmp(sink->rows.row[r].key, key) == 0)
                 return;
@@ -258,6 +261,18 @@ static double median_of_three(const double *x)
     return fmax(low, fmin(high, x[2]));
 }
 
+/* Of experts, whose rows are padded, in 8 bits. */
+static int rows_of(const struct bench *bench, const struct shape_linear *s)
+{
+    return bench->eight && s->expert ? (s->m + FP8_MULTIPLE - 1) / FP8_MULTIPLE * FP8_MULTIPLE : s->m;
+}
+
+/* What is not of whole pieces has no products in 8 bits. */
+static bool is_measured(const struct bench *bench, const struct shape_linear *s)
+{
+    return !bench->eight || (rows_of(bench, s) | s->n | s->k) % FP8_MULTIPLE == 0;
+}
+
 /* The plans' own products: exact points, and the form of their experts. */
 static void measure_products(struct bench *bench, struct sink *sink, const char *name, const struct shapes *shapes,
                              double peak, const struct gemm_form *gemm, struct expert_form *experts)
@@ -266,12 +281,14 @@ static void measure_products(struct bench *bench, struct sink *sink, const char 
     double flop = 0, forward = 0, wgrad = 0;
     for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < shapes->n_linears; i++)
-            for (int phase = 0; phase < PHASES; phase++)
-                seconds[i][phase][round] = bench_product_s(bench, (enum phase)phase, shapes->linear[i].m,
+            for (int phase = 0; phase < PHASES && is_measured(bench, &shapes->linear[i]); phase++)
+                seconds[i][phase][round] = bench_product_s(bench, (enum phase)phase, rows_of(bench, &shapes->linear[i]),
                                                            shapes->linear[i].n, shapes->linear[i].k);
     for (int i = 0; i < shapes->n_linears; i++) {
         const struct shape_linear *s = &shapes->linear[i];
         double t[PHASES];
+        if (!is_measured(bench, s))
+            continue;
         for (int phase = 0; phase < PHASES; phase++)
             t[phase] = median_of_three(seconds[i][phase]);
         if (s->expert) {
@@ -415,6 +432,48 @@ static void measure_sustained(struct bench *bench, struct sink *sink, const char
     put_sustained(sink, name, &s);
 }
 
+/* What the cost model makes of one number: half of it for every element of a linear's input, and it for every one of its
+ * output's gradient, bytes at the rate of memory. Here both are cast once, both ways. 100 is the most that it takes. */
+static double cast_bytes(struct bench *bench, double bytes_per_s)
+{
+    int columns = 1024, rows = (int)(bench->pool / 8 / columns);
+    return fmin(bench_cast_s(bench, rows, columns) * bytes_per_s / ((double)rows * columns) * 2 / 1.5, 100);
+}
+
+static bool has_8_bits(const struct bench *bench)
+{
+    struct device_cuda_facts gpu = {.major = 0};
+    if (bench->gpu)
+        device_cuda_facts(bench->device, &gpu);
+    return 10 * gpu.major + gpu.minor >= FP8_CAPABILITY;
+}
+
+static void measure_8_bits(struct bench *bench, struct sink *sink, const char *name, const struct shapes *shapes,
+                           double bytes_per_s)
+{
+    struct gemm_form gemm;
+    double peak, error;
+    if (!has_8_bits(bench))
+        return;
+    bench_begin_8_bits(bench);
+    bench->eight = true;
+    sink->rates = eight_keys;
+    bench_fit_gemm(bench, &gemm, &peak, &error);
+    double cast = cast_bytes(bench, bytes_per_s);
+    say(bench, "products of 8 bits: %.1f GFLOP/s at best, form within %.1f %%; casts %.2f bytes an element\n",
+        peak * 1e-9, 100 * error, cast);
+    struct expert_form experts = {.eff = gemm.eff, .pad_m = gemm.pad_m, .t0_s = gemm.t0_s, .wgrad = gemm.wgrad};
+    put_gemm(sink, name, &gemm);
+    if (shapes->n_linears > 0)
+        measure_products(bench, sink, name, shapes, peak, &gemm, &experts);
+    put_experts(sink, name, &experts);
+    put(sink, SECTION_ACCELERATOR, name, "", "peak_fp8_flop_per_s", peak, NULL, "FLOP/s");
+    put(sink, SECTION_ACCELERATOR, name, "", "fp8_cast", cast, NULL, "1");
+    sink->rates = rate_keys;
+    bench->eight = false;
+    bench_end_8_bits(bench);
+}
+
 static void measure_kernels(struct bench *bench, struct sink *sink, const char *name, const char *link,
                             const struct shapes *shapes, double sustained_s)
 {
@@ -433,6 +492,7 @@ static void measure_kernels(struct bench *bench, struct sink *sink, const char *
     put_accelerator(sink, name, link, peak, bytes_per_s, bench->world->size, &facts);
     measure_sustained(bench, sink, name, sustained_s);
     put_stack(sink, pointwise, permute);
+    measure_8_bits(bench, sink, name, shapes, bytes_per_s);
 }
 
 /* Groups of `ranks` neighbours, all at once. */
@@ -526,7 +586,7 @@ static int measure_all(const struct arguments *a, struct world *world, const str
                           .gpu = a->device == JOB_CUDA,
                           .size = a->small ? BENCH_SMALL : a->device == JOB_CUDA ? BENCH_LARGE : BENCH_USUAL,
                           .own_time = a->device != JOB_CUDA && a->threads == 1};
-    struct sink sink = {.err = err};
+    struct sink sink = {.rates = rate_keys, .err = err};
     struct plan plan;
     struct model model = {.kv_heads = 1};
     gethostname(host, sizeof host - 1);

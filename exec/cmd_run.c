@@ -59,7 +59,8 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
         {"weight-decay", OPT_DOUBLE, &a->weight_decay, 0, 10, NULL, "X", "of matrices (default 0.1)"},
         {"clip", OPT_DOUBLE, &a->clip, 0, 1e9, NULL, "X", "largest global gradient norm, 0 = any (default 1)"},
         {"bf16", OPT_FLAG, &a->job.bf16, 0, 0, NULL, NULL,
-         "round stored weights and activations to bfloat16 (sums stay fp32)"},
+         "round stored weights and activations to bfloat16 (sums stay fp32), and with the plan's precision fp8 the "
+         "operands of linears to 8 bits"},
         {"balanced", OPT_FLAG, &a->balanced, 0, 0, NULL, NULL, "experts in turn instead of the router's choice"},
         {"kernels", OPT_STRING, &a->job.kernels, 0, 0, NULL, "NAME", "cpu (default) or reference"},
         {"threads", OPT_INT, &a->job.threads, 1, 1024, NULL, "N", "per rank (default 1)"},
@@ -78,7 +79,8 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
         opt_print_help(stdout, "mpirun -np N planexec run --model FILE --plan FILE [OPTION]...",
                        "Trains a model by a plan and prints loss and time of every step; then the median step, the\n"
                        "pipeline's bubble, time in communication, the most memory that a rank's buffers took.\n"
-                       "Arithmetic is fp32 on the CPU, whatever precision the plan says; --bf16 emulates its rounding.",
+                       "Arithmetic is fp32 on the CPU, whatever precision the plan says; --bf16 emulates its rounding.\n"
+                       "On cuda it is bf16, and with the plan's precision fp8 linears of layers are in 8 bits.",
                        table, "mpirun -np 4 planexec run --model tiny.json --plan tp2-pp2.json --steps 20");
     if (result == 0 && !a->help && (!a->job.model || !a->job.plan))
         return err_add(err, "--model and --plan are needed");
@@ -307,8 +309,8 @@ static int run(const struct arguments *a, struct job *job, struct world *world)
     struct predicted answer;
     struct pacing pacing = {0};
     struct err err = {0};
-    struct trainer_parts parts = {&job->model,           &job->arch,  &job->plan, world, &job->data, &job->device,
-                                  (uint64_t)a->job.seed, a->balanced, a->job.bf16};
+    struct trainer_parts parts = {&job->model,           &job->arch,  &job->plan,  world,   &job->data, &job->device,
+                                  (uint64_t)a->job.seed, a->balanced, a->job.bf16, job->fp8};
     if (trainer_init(&t, &parts, &err) < 0 || (a->job.device == JOB_PACED && price(&pacing, a, &t, &err) < 0)) {
         exec_print(world, "run", "", &err);
         return EXIT_INPUT;

@@ -29,6 +29,7 @@ struct job {
     struct data data;
     struct device device;
     struct world *gpu_world; /* NULL on the CPU */
+    bool fp8;                /* linears of layers in 8 bits, on the CPU emulated (--bf16) */
 };
 struct job_options {
     const char *model, *plan, *data, *kernels; /* paths; "cpu" or "reference" */

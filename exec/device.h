@@ -61,6 +61,7 @@ float *device_floats(struct device *device, int64_t n); /* zeroed */
 int *device_ints(struct device *device, int64_t n);
 void *device_new(struct device *device, int64_t n, enum element type); /* not filled */
 void device_free(struct device *device, void *memory, int64_t n); /* n elements of 4 bytes; NULL is fine */
+void device_free_typed(struct device *device, void *memory, int64_t n, enum element type);
 void *device_elements(struct device *device, int64_t n);          /* of the kernels' type, zeroed */
 void device_free_elements(struct device *device, void *memory, int64_t n);
 double device_now_s(void); /* a steady clock */
@@ -73,6 +74,7 @@ struct tensor {
     void *data;
 };
 /* One reference, of the kernels' type or of floats; not filled, or zeros to add to. */
+struct tensor *tensor_of(struct device *device, int rows, int columns, enum element type); /* not filled */
 struct tensor *tensor_new(struct device *device, int rows, int columns);
 struct tensor *tensor_zeros(struct device *device, int rows, int columns);
 struct tensor *tensor_floats(struct device *device, int rows, int columns);

@@ -192,6 +192,11 @@ void device_free(struct device *device, void *memory, int64_t n)
     discard(device, memory, n, 4);
 }
 
+void device_free_typed(struct device *device, void *memory, int64_t n, enum element type)
+{
+    discard(device, memory, n, element_bytes(type));
+}
+
 void *device_elements(struct device *device, int64_t n)
 {
     size_t element = element_bytes(device->kernels->type);
@@ -214,7 +219,7 @@ double device_now_s(void)
 
 /* --- tensors ----------------------------------------------------------------- */
 
-static struct tensor *of_type(struct device *device, int rows, int columns, enum element type)
+struct tensor *tensor_of(struct device *device, int rows, int columns, enum element type)
 {
     struct tensor *tensor = calloc(1, sizeof *tensor);
     if (!tensor)
@@ -233,7 +238,7 @@ static struct tensor *zeroed(struct tensor *tensor)
 
 struct tensor *tensor_new(struct device *device, int rows, int columns)
 {
-    return of_type(device, rows, columns, device->kernels->type);
+    return tensor_of(device, rows, columns, device->kernels->type);
 }
 
 struct tensor *tensor_zeros(struct device *device, int rows, int columns)
@@ -243,7 +248,7 @@ struct tensor *tensor_zeros(struct device *device, int rows, int columns)
 
 struct tensor *tensor_floats(struct device *device, int rows, int columns)
 {
-    return of_type(device, rows, columns, ELEMENT_F32);
+    return tensor_of(device, rows, columns, ELEMENT_F32);
 }
 
 struct tensor *tensor_zero_floats(struct device *device, int rows, int columns)
@@ -282,7 +287,7 @@ struct tensor *tensor_as(struct tensor *tensor, enum element type)
     if (tensor->type == type)
         return tensor_keep(tensor);
     struct device *device = tensor->device;
-    struct tensor *other = of_type(device, tensor->rows, tensor->columns, type);
+    struct tensor *other = tensor_of(device, tensor->rows, tensor->columns, type);
     device->kernels->convert(device->queue, tensor_count(tensor), tensor->type, tensor->data, type, other->data);
     return other;
 }

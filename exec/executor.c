@@ -5,6 +5,7 @@
 
 #include "exec/arch.h"
 #include "exec/device.h"
+#include "exec/fp8.h"
 #include "exec/world.h"
 #include "cost/model.h"
 #include "cost/plan.h"
@@ -107,6 +108,7 @@ void executor_release(struct executor *ex)
     device_free(ex->device, ex->row_position, ex->tokens);
     device_free(ex->device, ex->cosine, angles);
     device_free(ex->device, ex->sine, angles);
+    fp8_free(ex->fp8);
     params_release(&ex->params);
     stopwatch_release(&ex->watch, ex->device);
 }

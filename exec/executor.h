@@ -15,6 +15,8 @@
 
 struct arch;
 struct device;
+struct fp8;
+struct fp8_linear;
 struct kernels;
 struct model;
 struct plan;
@@ -30,6 +32,7 @@ struct executor {
     const struct kernels *kernels;
     void *queue;
     struct params params;
+    struct fp8 *fp8;     /* linears of layers in 8 bits; NULL = in elements */
     bool balanced;       /* experts are chosen in turn, not by the router: equal loads */
     int batch, sequence; /* of one micro-batch on this rank */
     int tokens, rows;
@@ -60,6 +63,8 @@ struct linear {
     struct unit *unit;
     int64_t weight, bias; /* offsets; bias -1 = none */
     int in, out;
+    struct fp8_linear *fp8; /* NULL: in elements */
+    int map;                /* of it */
 };
 
 /* Gradients of weights that wait for W: what they need is kept alive here. */
@@ -67,7 +72,7 @@ struct wgrad {
     struct wgrad *next;
     struct linear linear;
     struct tensor *x, *dy;
-    int x_row, dy_row, rows;  /* the part of both that counts */
+    int x_row, dy_row, rows;  /* the part of both that counts; of 8 bits: they are transposed, columns */
     bool gather_x, gather_dy; /* rows are a share of tp's, to be gathered first */
     const int *token;         /* an embedding instead: rows of dy go to these rows of the table */
 };
@@ -89,6 +94,19 @@ void tensor_store(struct executor *ex, struct tensor *tensor);
  * */
 struct gemm linear_product(const struct linear *linear, bool gradient, const struct tensor *x, int first, int end,
                            struct tensor *y);
+/* Of a layer, in elements or in 8 bits: *x, with `gather` this rank's rows of tp's, becomes what W needs of it. Without
+ * bias. */
+struct tensor *linear_enter(struct executor *ex, const struct linear *linear, struct tensor **x, bool gather);
+/* The same for *x alone, computed again. */
+void linear_remember(struct executor *ex, const struct linear *linear, struct tensor **x, bool gather);
+/* Gradient of the input that entered and left `x`; the weight's is left for later. gather_dy: dy is this rank's rows of
+ * tp's, and the bias's gradient has been added. */
+struct linear_exit {
+    const struct linear *linear;
+    struct tensor *x, *dy;
+    bool gather_x, gather_dy;
+};
+struct tensor *linear_leave(struct executor *ex, const struct linear_exit *exit, struct wgrad_list *later);
 /* Returned tensors are the caller's reference. */
 struct tensor *linear_forward(struct executor *ex, const struct linear *linear,
                               const struct tensor *x); /* without bias */

@@ -8,6 +8,7 @@
 #include "exec/comm_nccl.h"
 #include "exec/commands_exec.h"
 #include "exec/device_cuda.h"
+#include "exec/fp8.h"
 #include "kernels/kernels.h"
 
 void exec_print(const struct world *world, const char *command, const char *kind, const struct err *messages)
@@ -37,15 +38,20 @@ static int check_precision(enum precision precision, const struct job_options *o
     if (options->device != JOB_CUDA) {
         if (precision != PRECISION_FP32 && !options->bf16)
             err_add(warn, "the plan's precision is not fp32, the arithmetic of this device is; --bf16 emulates the "
-                          "rounding of bf16");
+                          "rounding of bf16, and of fp8's linears");
+        if (options->bf16 && precision_is_fp8(precision) && precision != PRECISION_FP8)
+            err_add(warn, "the plan's precision is %s; --bf16 emulates bf16 and fp8: this is bf16",
+                    precision_names[precision]);
         return 0;
     }
     if (options->bf16)
         return err_add(err, "--bf16 emulates on fp32 what device 'cuda' stores anyway: leave it out");
     if (precision == PRECISION_FP32)
         err_add(warn, "the plan's precision is fp32, the arithmetic of this device is bf16 with fp32 sums");
-    else if (precision != PRECISION_BF16)
-        return err_add(err, "device 'cuda' computes in bf16 with fp32 sums; the plan's precision is %s",
+    else if (precision != PRECISION_BF16 && precision != PRECISION_FP8)
+        return err_add(err,
+                       "device 'cuda' computes in bf16 with fp32 sums, or linears in fp8 (one factor per tensor); "
+                       "the plan's precision is %s, allowed: bf16, fp8",
                        precision_names[precision]);
     return 0;
 }
@@ -61,6 +67,10 @@ static int load(struct job *job, const struct job_options *options, const struct
     if (plan_check(&job->plan, &job->model, NULL, &rules, err) < 0 || arch_check(&job->model, &job->plan, err) < 0)
         return -1;
     if (check_precision(job->plan.precision, options, warn, err) < 0)
+        return -1;
+    job->fp8 = job->plan.precision == PRECISION_FP8 && (options->device == JOB_CUDA || options->bf16) &&
+               options->device != JOB_PACED;
+    if (job->fp8 && fp8_check(&job->model, &job->plan, err) < 0)
         return -1;
     if (plan_world(&job->plan) != world->size)
         return err_add(err, "the plan is for %lld ranks, not %d; start it with: %s %lld planexec ...",
@@ -82,6 +92,20 @@ static bool all_did(const struct world *world, const char *command, int result, 
     if (result < 0 && -first == world->rank)
         fprintf(stderr, "planexec %s: rank %d: %s\n", command, world->rank, err->text);
     return -first == world->size;
+}
+
+/* 8-bit products came with compute capability 8.9. */
+static int check_fp8_device(const struct job *job, const struct world *world, const char *command)
+{
+    struct err err = {0};
+    struct device_cuda_facts gpu;
+    device_cuda_facts(&job->device, &gpu);
+    if (10 * gpu.major + gpu.minor < FP8_CAPABILITY)
+        err_add(&err,
+                "the GPU '%s' (compute capability %d.%d) has no 8-bit products, which precision fp8 needs: 8.9 or "
+                "later has them (Ada, Hopper, Blackwell); allowed here: bf16",
+                gpu.name, gpu.major, gpu.minor);
+    return all_did(world, command, err.count > 0 ? -1 : 0, &err) ? EXIT_ANSWERED : EXIT_MACHINE;
 }
 
 /* Pipelines and rings send messages; the whole world does nothing on the device but what a profile measures. */
@@ -128,7 +152,7 @@ int job_load(struct job *ret, const struct job_options *options, const char *com
     if (options->device == JOB_CUDA) {
         int code = job_open_cuda(&ret->device, world, command, options->share_gpu);
         ret->gpu_world = code == EXIT_ANSWERED ? world : NULL;
-        return code;
+        return code == EXIT_ANSWERED && ret->fp8 ? check_fp8_device(ret, world, command) : code;
     }
     device_cpu_init(&ret->device, reference ? &kernels_ref : &kernels_cpu);
     ret->device.bytes_limit = device_cpu_share_bytes(world->local_size);

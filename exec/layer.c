@@ -8,6 +8,7 @@
 #include "exec/arch.h"
 #include "exec/comm.h"
 #include "exec/device.h"
+#include "exec/fp8.h"
 #include "exec/world.h"
 #include "cost/model.h"
 #include "cost/plan.h"
@@ -81,6 +82,13 @@ static int64_t build_part(struct builder *b, const char *part, int rows, int64_t
     return add(b, param);
 }
 
+/* In 8 bits where the plan says so. */
+static struct fp8_linear *in_fp8(const struct executor *ex, int layer, enum fp8_role role, int maps,
+                                 const struct linear *linear)
+{
+    return ex->fp8 ? fp8_linear_of(ex->fp8, layer, role, maps, linear->out, linear->in) : NULL;
+}
+
 static void build_qkv(struct builder *b, struct layer *layer)
 {
     const struct executor *ex = b->ex;
@@ -88,11 +96,12 @@ static void build_qkv(struct builder *b, struct layer *layer)
     int64_t all_q = ex->model->heads * d, all_kv = ex->model->kv_heads * d;
     enum param_sum sum = ex->plan->tp > ex->model->kv_heads ? SUM_KV : SUM_NONE;
     enum param_copies copies = sum == SUM_KV ? COPIES_KV : COPIES_NONE;
-    layer->qkv = (struct linear){b->unit, 0, -1, ex->hidden, q + 2 * kv};
+    layer->qkv = (struct linear){.unit = b->unit, .bias = -1, .in = ex->hidden, .out = q + 2 * kv};
     layer->qkv.weight = build_part(b, "q.weight", q, (int64_t)ex->world->tp * q, all_q, ex->hidden, 0, ex->hidden,
                                    SUM_NONE, COPIES_NONE);
     build_part(b, "k.weight", kv, ex->kv_first * d, all_kv, ex->hidden, 0, ex->hidden, sum, copies);
     build_part(b, "v.weight", kv, ex->kv_first * d, all_kv, ex->hidden, 0, ex->hidden, sum, copies);
+    layer->qkv.fp8 = in_fp8(ex, layer->index, FP8_QKV, 1, &layer->qkv);
     if (ex->model->qkv_bias) {
         layer->qkv.bias = build_part(b, "q.bias", 1, 0, 1, q, (int64_t)ex->world->tp * q, all_q, SUM_NONE, COPIES_NONE);
         build_part(b, "k.bias", 1, 0, 1, kv, ex->kv_first * d, all_kv, sum, copies);
@@ -106,7 +115,7 @@ static struct linear build_row(struct builder *b, const char *part, int in, int 
 {
     char name[64];
     int hidden = b->ex->hidden;
-    struct linear linear = {b->unit, 0, -1, in, hidden};
+    struct linear linear = {.unit = b->unit, .bias = -1, .in = in, .out = hidden};
     snprintf(name, sizeof name, "%s.weight", part);
     linear.weight = build_part(b, name, hidden, 0, hidden, in, (int64_t)index * in, all_in, SUM_NONE, COPIES_NONE);
     snprintf(name, sizeof name, "%s.bias", part);
@@ -123,7 +132,7 @@ static struct linear build_column(struct builder *b, const char *prefix, int inn
     static const char *const parts[] = {"gate", "up"};
     char name[64];
     int hidden = b->ex->hidden, from = b->ex->model->gated ? 0 : 1;
-    struct linear linear = {b->unit, -1, -1, hidden, inner * (2 - from)};
+    struct linear linear = {.unit = b->unit, .weight = -1, .bias = -1, .in = hidden, .out = inner * (2 - from)};
     for (int kind = 0; kind < 1 + bias; kind++)
         for (int i = from; i < 2; i++) {
             snprintf(name, sizeof name, "%s%s.%s", prefix, parts[i], kind == 0 ? "weight" : "bias");
@@ -145,6 +154,8 @@ static void build_mlp(struct builder *b, struct layer *layer, const char *prefix
     layer->gate_up = build_column(b, prefix, inner, ex->world->tp, ffn, ex->model->mlp_bias);
     snprintf(name, sizeof name, "%sdown", prefix);
     layer->down = build_row(b, name, inner, ex->world->tp, ffn, ex->model->mlp_bias);
+    layer->gate_up.fp8 = in_fp8(ex, layer->index, FP8_GATE_UP, 1, &layer->gate_up);
+    layer->down.fp8 = in_fp8(ex, layer->index, FP8_DOWN, 1, &layer->down);
 }
 
 static void build_experts(struct executor *ex, struct layer *layer)
@@ -166,6 +177,11 @@ static void build_experts(struct executor *ex, struct layer *layer)
         layer->expert_gate_up[e] = build_column(&b, prefix, inner, ex->world->etp, kind->ffn, false);
         snprintf(prefix, sizeof prefix, "experts.%d.down", expert);
         layer->expert_down[e] = build_row(&b, prefix, inner, ex->world->etp, kind->ffn, false);
+        struct linear *pair[] = {&layer->expert_gate_up[e], &layer->expert_down[e]};
+        for (int i = 0; i < 2; i++) {
+            pair[i]->fp8 = in_fp8(ex, layer->index, FP8_EXPERT_GATE_UP + i, layer->n_experts, pair[i]);
+            pair[i]->map = e;
+        }
     }
 }
 
@@ -187,13 +203,14 @@ void layer_build(struct executor *ex, int index, struct layer *ret)
     }
     layer->out = build_row(&b, "out", ex->heads * ex->head_dim, ex->world->tp, ex->model->heads * ex->head_dim,
                            ex->model->out_bias);
+    layer->out.fp8 = in_fp8(ex, index, FP8_OUT, 1, &layer->out);
     layer->norm2 = build_norm(&b, "norm2", ex->hidden, ex->model->norm_bias, norm_sum);
     if (!kind->moe) {
         build_mlp(&b, layer, "", kind->ffn);
         return;
     }
     int experts = (int)ex->model->experts;
-    layer->router = (struct linear){b.unit, 0, -1, ex->hidden, experts};
+    layer->router = (struct linear){.unit = b.unit, .bias = -1, .in = ex->hidden, .out = experts};
     layer->router.weight =
         build_part(&b, "router.weight", experts, 0, experts, ex->hidden, 0, ex->hidden, SUM_TP, COPIES_TP);
     if (kind->shared_ffn > 0)
@@ -209,10 +226,10 @@ void layer_release(struct layer *layer)
 
 /* --- forward -------------------------------------------------------------------- */
 
-/* Through the row-parallel map back to rows, with its bias and the residual. Drops nothing of the caller's. */
-static struct tensor *project(struct executor *ex, const struct linear *row, const struct tensor *x)
+/* Through the row-parallel map back to rows, with its bias. *x becomes what W needs. */
+static struct tensor *project(struct executor *ex, const struct linear *row, struct tensor **x)
 {
-    struct tensor *y = rows_reduce(ex, linear_forward(ex, row, x));
+    struct tensor *y = rows_reduce(ex, linear_enter(ex, row, x, false));
     linear_add_bias(ex, row, y);
     return y;
 }
@@ -234,23 +251,30 @@ static struct tensor *activate(struct executor *ex, const struct layer *layer, c
 
 static struct tensor *mlp_forward(struct executor *ex, const struct layer *layer, struct layer_saved *saved)
 {
-    struct tensor *all = rows_gather(ex, saved->n2);
-    saved->gate_up = linear_forward(ex, &layer->gate_up, all);
+    saved->gate_up = linear_enter(ex, &layer->gate_up, &saved->n2, true);
     linear_add_bias(ex, &layer->gate_up, saved->gate_up);
-    tensor_drop(&all);
     saved->act = activate(ex, layer, saved->gate_up);
-    return project(ex, &layer->down, saved->act);
+    return project(ex, &layer->down, &saved->act);
 }
 
 static struct tensor *attention_forward(struct executor *ex, const struct layer *layer, struct layer_saved *saved)
 {
     saved->n1 = norm_forward(ex, &layer->norm1, saved->x, &saved->stats1);
-    struct tensor *all = rows_gather(ex, saved->n1), *qkv = linear_forward(ex, &layer->qkv, all);
-    tensor_drop(&all);
+    struct tensor *qkv = linear_enter(ex, &layer->qkv, &saved->n1, true);
     linear_add_bias(ex, &layer->qkv, qkv);
     saved->core = attention_core_forward(ex, layer, qkv, saved);
     tensor_drop(&qkv);
-    return project(ex, &layer->out, saved->core);
+    return project(ex, &layer->out, &saved->core);
+}
+
+static void each_fp8(struct executor *ex, const struct layer *layer,
+                     void (*what)(struct executor *ex, const struct linear *linear))
+{
+    const struct linear *linears[] = {&layer->qkv,  &layer->out,           &layer->gate_up,
+                                      &layer->down, layer->expert_gate_up, layer->expert_down};
+    for (int i = 0; ex->fp8 && i < FP8_ROLES; i++)
+        if (linears[i])
+            what(ex, linears[i]);
 }
 
 static void acquire(struct executor *ex, const struct layer *layer)
@@ -258,6 +282,7 @@ static void acquire(struct executor *ex, const struct layer *layer)
     unit_acquire(&ex->params, layer->dense);
     if (layer->experts)
         unit_acquire(&ex->params, layer->experts);
+    each_fp8(ex, layer, fp8_weights);
 }
 
 static void release(struct executor *ex, const struct layer *layer)
@@ -265,6 +290,7 @@ static void release(struct executor *ex, const struct layer *layer)
     unit_release(&ex->params, layer->dense);
     if (layer->experts)
         unit_release(&ex->params, layer->experts);
+    each_fp8(ex, layer, fp8_weights_drop);
 }
 
 struct tensor *layer_forward(struct executor *ex, const struct layer *layer, struct tensor *x, bool first,
@@ -277,14 +303,16 @@ struct tensor *layer_forward(struct executor *ex, const struct layer *layer, str
     }
     saved->h = attention_forward(ex, layer, saved);
     saved->n2 = add_norm_forward(ex, &layer->norm2, x, saved->h, &saved->stats2);
+    struct tensor *n2 = layer->experts ? tensor_keep(saved->n2) : NULL; /* the router's, in elements */
     struct tensor *y = layer->down.out > 0 ? mlp_forward(ex, layer, saved) : NULL;
     if (layer->experts) {
-        struct tensor *routed = moe_forward(ex, layer, saved->n2, first, &saved->moe);
+        struct tensor *routed = moe_forward(ex, layer, n2, first, &saved->moe);
         if (y)
             add_to(ex, y, routed);
         tensor_drop(&y);
         y = routed;
     }
+    tensor_drop(&n2);
     add_to(ex, saved->h, y);
     release(ex, layer);
     return y;
@@ -317,12 +345,18 @@ static void fill_in(struct executor *ex, const struct layer *layer, struct layer
         tensor_drop(&y);
         return;
     }
-    if (!saved->n1)
+    if (!saved->n1) {
         saved->n1 = norm_again(ex, &layer->norm1, saved->x, saved->stats1);
-    if (!saved->n2)
+        linear_remember(ex, &layer->qkv, &saved->n1, true);
+    }
+    if (!saved->n2) {
         saved->n2 = norm_again(ex, &layer->norm2, saved->h, saved->stats2);
-    if (!saved->act && saved->gate_up)
+        linear_remember(ex, &layer->gate_up, &saved->n2, true);
+    }
+    if (!saved->act && saved->gate_up) {
         saved->act = activate(ex, layer, saved->gate_up);
+        linear_remember(ex, &layer->down, &saved->act, false);
+    }
 }
 
 static void remember(struct executor *ex, const struct layer *layer, struct layer_saved *saved)
@@ -340,13 +374,8 @@ static void remember(struct executor *ex, const struct layer *layer, struct laye
 static struct tensor *unproject(struct executor *ex, const struct linear *row, struct tensor *x, struct tensor *dy,
                                 struct wgrad_list *later)
 {
-    struct linear bare = *row; /* the bias saw this rank's rows only */
-    linear_bias_gradient(ex, row, dy);
-    bare.bias = -1;
-    struct tensor *all = rows_gather(ex, dy), *dx = linear_backward(ex, row, all);
-    wgrad_add(later, &bare, x, false, all);
-    tensor_drop(&all);
-    return dx;
+    linear_bias_gradient(ex, row, dy); /* the bias saw this rank's rows only */
+    return linear_leave(ex, &(struct linear_exit){row, x, dy, false, true}, later);
 }
 
 static struct tensor *mlp_backward(struct executor *ex, const struct layer *layer, struct layer_saved *saved,
@@ -357,8 +386,8 @@ static struct tensor *mlp_backward(struct executor *ex, const struct layer *laye
     ex->kernels->activation_backward(ex->queue, ex->arch->activation, ex->model->gated, dact->rows, dact->columns,
                                      saved->gate_up->data, dact->data, dgate_up->data);
     tensor_drop(&dact);
-    wgrad_add(later, &layer->gate_up, saved->n2, ex->plan->sequence_parallel, dgate_up);
-    struct tensor *dn = rows_reduce(ex, linear_backward(ex, &layer->gate_up, dgate_up));
+    struct linear_exit exit = {&layer->gate_up, saved->n2, dgate_up, true, false};
+    struct tensor *dn = rows_reduce(ex, linear_leave(ex, &exit, later));
     tensor_drop(&dgate_up);
     return dn;
 }
@@ -369,8 +398,8 @@ static struct tensor *attention_backward(struct executor *ex, const struct layer
     struct tensor *dcore = unproject(ex, &layer->out, saved->core, dy, later);
     struct tensor *dqkv = attention_core_backward(ex, layer, saved, dcore);
     tensor_drop(&dcore);
-    wgrad_add(later, &layer->qkv, saved->n1, ex->plan->sequence_parallel, dqkv);
-    struct tensor *dn = rows_reduce(ex, linear_backward(ex, &layer->qkv, dqkv));
+    struct linear_exit exit = {&layer->qkv, saved->n1, dqkv, true, false};
+    struct tensor *dn = rows_reduce(ex, linear_leave(ex, &exit, later));
     tensor_drop(&dqkv);
     return dn;
 }

@@ -28,7 +28,8 @@ struct layer {
     int n_experts;
 };
 
-/* What forward leaves for backward. Recompute: full keeps x alone, selective drops n1, n2 and act. */
+/* What forward leaves for backward. Recompute: full keeps x alone, selective drops n1, n2 and act. n1, core, n2 and act
+ * are as W needs them (linear_enter). */
 struct layer_saved {
     struct tensor *x, *stats1, *n1;
     struct tensor *raw_qkv, *qk_rstd;  /* before the q/k norm; [tokens][heads of q and k] */

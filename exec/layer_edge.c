@@ -27,7 +27,7 @@ static struct linear build_table(struct executor *ex, const char *key)
     snprintf(param.name, sizeof param.name, "%s.weight", key);
     if (new)
         unit_add(unit, &param);
-    return (struct linear){unit, 0, -1, ex->hidden, ex->vocab_rows};
+    return (struct linear){.unit = unit, .bias = -1, .in = ex->hidden, .out = ex->vocab_rows};
 }
 
 void embedding_build(struct executor *ex, struct embedding *ret)
@@ -50,7 +50,7 @@ void embedding_build(struct executor *ex, struct embedding *ret)
                           .decays = true};
     if (new)
         unit_add(unit, &param);
-    ret->positions = (struct linear){unit, 0, -1, ex->hidden, rows};
+    ret->positions = (struct linear){.unit = unit, .bias = -1, .in = ex->hidden, .out = rows};
 }
 
 /* Positions of this rank's rows. */

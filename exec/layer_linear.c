@@ -6,6 +6,7 @@
 #include "exec/comm.h"
 #include "exec/device.h"
 #include "exec/executor.h"
+#include "exec/fp8.h"
 #include "exec/world.h"
 #include "cost/plan.h"
 #include "kernels/kernels.h"
@@ -71,6 +72,71 @@ struct tensor *linear_backward(struct executor *ex, const struct linear *linear,
 {
     struct tensor *dx = tensor_new(ex->device, dy->rows, linear->in);
     multiply(ex, linear, true, dy, dx);
+    return dx;
+}
+
+/* --- linears of layers ------------------------------------------------------ */
+
+static struct tensor *multiply_8_bits(struct executor *ex, const struct linear *linear, bool gradient,
+                                      const struct tensor *x)
+{
+    struct tensor *y = tensor_new(ex->device, x->rows, gradient ? linear->in : linear->out);
+    struct gemm product = fp8_product(ex, linear, gradient, x, 0, x->rows, y);
+    ex->kernels->gemm(ex->queue, 1, &product);
+    tensor_store(ex, y);
+    return y;
+}
+
+struct tensor *linear_enter(struct executor *ex, const struct linear *linear, struct tensor **x, bool gather)
+{
+    struct tensor *all, *kept = NULL, *y;
+    if (!linear->fp8) {
+        all = gather ? rows_gather(ex, *x) : tensor_keep(*x);
+        y = linear_forward(ex, linear, all);
+        tensor_drop(&all);
+        return y;
+    }
+    gather = gather && ex->plan->sequence_parallel;
+    struct fp8_operand operand = {linear, false, gather};
+    all = fp8_operand(ex, &operand, *x, gather ? NULL : &kept, gather ? &kept : NULL);
+    tensor_drop(x);
+    *x = kept;
+    y = multiply_8_bits(ex, linear, false, all);
+    tensor_drop(&all);
+    return y;
+}
+
+void linear_remember(struct executor *ex, const struct linear *linear, struct tensor **x, bool gather)
+{
+    if (!linear->fp8)
+        return;
+    struct tensor *kept = fp8_kept(ex, linear, *x, gather && ex->plan->sequence_parallel);
+    tensor_drop(x);
+    *x = kept;
+}
+
+struct tensor *linear_leave(struct executor *ex, const struct linear_exit *exit, struct wgrad_list *later)
+{
+    struct linear bare = *exit->linear; /* for W, whose dy has no rows of its own to sum */
+    struct tensor *all, *transposed = NULL, *dx;
+    bool gather_x = exit->gather_x && ex->plan->sequence_parallel;
+    if (!bare.fp8) {
+        all = exit->gather_dy ? rows_gather(ex, exit->dy) : tensor_keep(exit->dy);
+        bare.bias = exit->gather_dy ? -1 : bare.bias;
+        wgrad_add(later, &bare, exit->x, gather_x, all);
+        dx = linear_backward(ex, &bare, all);
+        tensor_drop(&all);
+        return dx;
+    }
+    if (!exit->gather_dy)
+        linear_bias_gradient(ex, &bare, exit->dy);
+    bare.bias = -1;
+    struct fp8_operand operand = {&bare, true, exit->gather_dy && ex->plan->sequence_parallel};
+    all = fp8_operand(ex, &operand, exit->dy, &transposed, NULL);
+    wgrad_add(later, &bare, exit->x, gather_x, transposed);
+    dx = multiply_8_bits(ex, &bare, true, all);
+    tensor_drop(&transposed);
+    tensor_drop(&all);
     return dx;
 }
 
@@ -146,7 +212,7 @@ void wgrad_add(struct wgrad_list *list, const struct linear *linear, struct tens
     w->x = tensor_keep(x);
     w->dy = tensor_keep(dy);
     w->gather_x = gather_x;
-    w->rows = dy->rows;
+    w->rows = linear->fp8 ? dy->columns : dy->rows;
 }
 
 void wgrad_add_embedding(struct wgrad_list *list, const struct linear *table, const int *token, struct tensor *dy,
@@ -159,9 +225,11 @@ void wgrad_add_embedding(struct wgrad_list *list, const struct linear *table, co
 }
 
 /* gradient += dy^T x over the rows that count. */
-static struct gemm wgrad_product(const struct wgrad *w, const struct tensor *x, const struct tensor *dy,
-                                 float *gradient)
+static struct gemm wgrad_product(const struct executor *ex, const struct wgrad *w, const struct tensor *x,
+                                 const struct tensor *dy, float *gradient)
 {
+    if (w->linear.fp8)
+        return fp8_wgrad(ex, &w->linear, x, dy, w->x_row, w->rows, gradient);
     return (struct gemm){.transpose_a = true,
                          .accumulate = true,
                          .m = w->linear.out,
@@ -193,7 +261,7 @@ static int run_alike(struct executor *ex, struct wgrad *w)
     if (!product)
         abort();
     for (int i = 0; i < n; i++, w = w->next)
-        product[i] = wgrad_product(w, w->x, w->dy, unit_gradient(&ex->params, w->linear.unit));
+        product[i] = wgrad_product(ex, w, w->x, w->dy, unit_gradient(&ex->params, w->linear.unit));
     ex->kernels->gemm(ex->queue, n, product);
     free(product);
     return n;
@@ -212,8 +280,10 @@ static void run_one(struct executor *ex, struct wgrad *w)
 {
     const struct linear *l = &w->linear;
     float *gradient = unit_gradient(&ex->params, l->unit);
-    struct tensor *x = w->gather_x ? rows_gather(ex, w->x) : tensor_keep(w->x);
-    struct gemm product = wgrad_product(w, x, w->dy, gradient);
+    struct tensor *x = !w->gather_x ? tensor_keep(w->x)
+                       : l->fp8     ? fp8_gather_transposed(ex, w->x)
+                                    : rows_gather(ex, w->x);
+    struct gemm product = wgrad_product(ex, w, x, w->dy, gradient);
     ex->kernels->gemm(ex->queue, 1, &product);
     if (l->bias >= 0)
         ex->kernels->column_sum(ex->queue, w->rows, l->out, tensor_at(w->dy, w->dy_row, 0), gradient + l->bias);

@@ -12,6 +12,7 @@
 #include "exec/arch.h"
 #include "exec/comm.h"
 #include "exec/device.h"
+#include "exec/fp8.h"
 #include "exec/layer.h"
 #include "exec/world.h"
 #include "cost/model.h"
@@ -24,10 +25,11 @@ struct moe_saved {
     float *expert_bias;                      /* [experts] load balancing: added to every dprobability */
     int *choice;                             /* [n_choices], on the device */
     int n_sent, n_received;                  /* rows */
+    int n_ordered;                           /* n_received, and in 8 bits rows of zeros behind each expert's */
     int *sent_token, *sent_choice;           /* [n_sent] row of x, index of the choice */
     struct tensor *sent_weight;              /* [n_sent] */
     int *token_first, *token_sent;           /* [rows + 1], [n_sent] rows sent of each token, in order of sending */
-    int *received_order, *received_place;    /* [n_received] expert by expert: row as received; and its inverse */
+    int *received_order, *received_place;    /* [n_ordered] expert by expert: row as received, -1 = none; its inverse */
     int *expert_first;                       /* host: [n_experts + 1] rows of each local expert in that order */
     int64_t *sent_counts, *received_counts;  /* host: rows per rank of the group */
     struct tensor *rows_in, *gate_up, *act, *rows_out; /* expert by expert; rows_out: as sent, back home */
@@ -188,6 +190,12 @@ static void plan_sending(struct executor *ex, const struct layer *layer, struct 
     free(which);
 }
 
+/* So that in 8 bits an expert's rows begin and end at whole pieces. */
+static int padded(const struct executor *ex, int rows)
+{
+    return ex->fp8 ? (rows + FP8_MULTIPLE - 1) / FP8_MULTIPLE * FP8_MULTIPLE : rows;
+}
+
 /* From rows by source and expert to rows by expert. */
 static void plan_receiving(struct executor *ex, const struct layer *layer, struct moe_saved *s, const int *counts)
 {
@@ -197,7 +205,8 @@ static void plan_receiving(struct executor *ex, const struct layer *layer, struc
             s->received_counts[r] += counts[r * experts + e];
     for (int r = 0; r < ranks; r++)
         n += (int)s->received_counts[r];
-    int *order = host_array(n, sizeof *order), *place = host_array(n, sizeof *place), at = 0;
+    int most = n + (ex->fp8 ? experts * FP8_MULTIPLE : 0), at = 0;
+    int *order = host_array(most, sizeof *order), *place = host_array(n, sizeof *place);
     s->n_received = n;
     for (int e = 0; e < experts; e++) {
         s->expert_first[e] = at;
@@ -207,11 +216,14 @@ static void plan_receiving(struct executor *ex, const struct layer *layer, struc
                     order[at++] = row + i;
                 row += counts[r * experts + other];
             }
+        for (int end = s->expert_first[e] + padded(ex, at - s->expert_first[e]); at < end;)
+            order[at++] = -1;
     }
-    s->expert_first[experts] = at;
-    for (int i = 0; i < n; i++)
-        place[order[i]] = i;
-    s->received_order = upload(ex, order, n);
+    s->expert_first[experts] = s->n_ordered = at;
+    for (int i = 0; i < at; i++)
+        if (order[i] >= 0)
+            place[order[i]] = i;
+    s->received_order = upload(ex, order, at);
     s->received_place = upload(ex, place, n);
     free(order);
     free(place);
@@ -255,8 +267,8 @@ static struct tensor *travel(struct executor *ex, const struct moe_saved *s, str
     free(in);
     if (home)
         return arrived;
-    struct tensor *ordered = tensor_new(ex->device, s->n_received, columns);
-    ex->kernels->gather_rows(ex->queue, s->n_received, columns, s->received_order, NULL, arrived->data, ordered->data);
+    struct tensor *ordered = tensor_new(ex->device, s->n_ordered, columns);
+    ex->kernels->gather_rows(ex->queue, s->n_ordered, columns, s->received_order, NULL, arrived->data, ordered->data);
     tensor_drop(&arrived);
     return ordered;
 }
@@ -267,21 +279,37 @@ static void expert_products(struct executor *ex, const struct linear *linear, co
 {
     struct gemm *product = host_array(experts, sizeof *product);
     for (int e = 0; e < experts; e++)
-        product[e] = linear_product(&linear[e], gradient, x, s->expert_first[e], s->expert_first[e + 1], y);
+        product[e] = linear[e].fp8
+                         ? fp8_product(ex, &linear[e], gradient, x, s->expert_first[e], s->expert_first[e + 1], y)
+                         : linear_product(&linear[e], gradient, x, s->expert_first[e], s->expert_first[e + 1], y);
     ex->kernels->gemm(ex->queue, experts, product);
     free(product);
+}
+
+/* To y from the input x, or to y from the gradient x of the output; x becomes what W needs of it. */
+static void experts_multiply(struct executor *ex, const struct linear *linear, const struct moe_saved *s, int experts,
+                             struct tensor **x, struct tensor *y, bool gradient)
+{
+    struct fp8_operand operand = {linear, gradient, false};
+    struct tensor *later = NULL, *rows = linear->fp8 ? fp8_operand(ex, &operand, *x, &later, NULL) : tensor_keep(*x);
+    expert_products(ex, linear, s, experts, rows, y, gradient);
+    tensor_drop(&rows);
+    if (!later)
+        return;
+    tensor_drop(x);
+    *x = later;
 }
 
 static struct tensor *experts_forward(struct executor *ex, const struct layer *layer, struct moe_saved *s)
 {
     int inner = layer->expert_down[0].in;
-    s->gate_up = tensor_new(ex->device, s->n_received, layer->expert_gate_up[0].out);
-    s->act = tensor_new(ex->device, s->n_received, inner);
-    struct tensor *out = tensor_new(ex->device, s->n_received, ex->hidden);
-    expert_products(ex, layer->expert_gate_up, s, layer->n_experts, s->rows_in, s->gate_up, false);
-    ex->kernels->activation_forward(ex->queue, ex->arch->activation, ex->model->gated, s->n_received, inner,
+    s->gate_up = tensor_new(ex->device, s->n_ordered, layer->expert_gate_up[0].out);
+    s->act = tensor_new(ex->device, s->n_ordered, inner);
+    struct tensor *out = tensor_new(ex->device, s->n_ordered, ex->hidden);
+    experts_multiply(ex, layer->expert_gate_up, s, layer->n_experts, &s->rows_in, s->gate_up, false);
+    ex->kernels->activation_forward(ex->queue, ex->arch->activation, ex->model->gated, s->n_ordered, inner,
                                     s->gate_up->data, s->act->data);
-    expert_products(ex, layer->expert_down, s, layer->n_experts, s->act, out, false);
+    experts_multiply(ex, layer->expert_down, s, layer->n_experts, &s->act, out, false);
     return out;
 }
 
@@ -322,21 +350,23 @@ static void experts_later(struct wgrad_list *later, const struct linear *linear,
     }
 }
 
+/* Drops dout. */
 static struct tensor *experts_backward(struct executor *ex, const struct layer *layer, struct moe_saved *s,
                                        struct tensor *dout, struct wgrad_list *later)
 {
     int inner = layer->expert_down[0].in;
-    struct tensor *dact = tensor_new(ex->device, s->n_received, inner),
-                  *dgate_up = tensor_new(ex->device, s->n_received, s->gate_up->columns);
-    struct tensor *dx = tensor_new(ex->device, s->n_received, ex->hidden);
-    expert_products(ex, layer->expert_down, s, layer->n_experts, dout, dact, true);
+    struct tensor *dact = tensor_new(ex->device, s->n_ordered, inner),
+                  *dgate_up = tensor_new(ex->device, s->n_ordered, s->gate_up->columns);
+    struct tensor *dx = tensor_new(ex->device, s->n_ordered, ex->hidden);
+    experts_multiply(ex, layer->expert_down, s, layer->n_experts, &dout, dact, true);
     experts_later(later, layer->expert_down, s, layer->n_experts, s->act, dout);
-    ex->kernels->activation_backward(ex->queue, ex->arch->activation, ex->model->gated, s->n_received, inner,
+    ex->kernels->activation_backward(ex->queue, ex->arch->activation, ex->model->gated, s->n_ordered, inner,
                                      s->gate_up->data, dact->data, dgate_up->data);
-    expert_products(ex, layer->expert_gate_up, s, layer->n_experts, dgate_up, dx, true);
+    experts_multiply(ex, layer->expert_gate_up, s, layer->n_experts, &dgate_up, dx, true);
     experts_later(later, layer->expert_gate_up, s, layer->n_experts, s->rows_in, dgate_up);
     tensor_drop(&dact);
     tensor_drop(&dgate_up);
+    tensor_drop(&dout);
     return dx;
 }
 
@@ -375,7 +405,6 @@ struct tensor *moe_backward(struct executor *ex, const struct layer *layer, stru
                              dsent->data);
     struct tensor *dout = travel(ex, s, dsent, false);
     struct tensor *drows = travel(ex, s, experts_backward(ex, layer, s, dout, later), true);
-    tensor_drop(&dout);
     ex->kernels->combine_rows(ex->queue, s->rows, ex->hidden, s->token_first, s->token_sent, NULL, drows->data, false,
                               dx->data);
     tensor_drop(&drows);
@@ -403,7 +432,7 @@ void moe_drop(struct moe_saved **saved)
     device_free(device, s->sent_choice, s->n_sent);
     device_free(device, s->token_first, s->rows + 1);
     device_free(device, s->token_sent, s->n_sent);
-    device_free(device, s->received_order, s->n_received);
+    device_free(device, s->received_order, s->n_ordered);
     device_free(device, s->received_place, s->n_received);
     struct tensor **tensors[] = {&s->x,       &s->probability, &s->weight, &s->sent_weight,
                                  &s->rows_in, &s->gate_up,     &s->act,    &s->rows_out};

@@ -10,6 +10,7 @@
 #include "exec/comm.h"
 #include "exec/data.h"
 #include "exec/device.h"
+#include "exec/fp8.h"
 #include "exec/layer.h"
 #include "exec/device_paced.h"
 #include "exec/world.h"
@@ -211,7 +212,8 @@ static void build_events(struct pipeline_run *run)
 static void check_room(struct executor *ex)
 {
     struct comm *all = ex->world->comm[WORLD_ALL];
-    double needed = (double)params_bytes(&ex->params), limit = (double)ex->device->bytes_limit;
+    double eights = ex->fp8 ? (double)fp8_bytes(ex->fp8, ex->params.zero) : 0;
+    double needed = (double)params_bytes(&ex->params) + eights, limit = (double)ex->device->bytes_limit;
     double lack = needed - limit, most = lack;
     comm_all_reduce_doubles(all, COMM_MAX, 1, &most);
     if (most <= 0)
@@ -250,6 +252,8 @@ struct pipeline_run *pipeline_new(struct executor *ex, const struct program *pro
     if (!pacing) {
         check_room(ex);
         params_allocate(&ex->params);
+        if (ex->fp8)
+            fp8_allocate(ex->fp8, program->directions == 2);
     }
     return run;
 }

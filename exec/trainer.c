@@ -4,6 +4,7 @@
 
 #include "cost/base/err.h"
 #include "exec/comm.h"
+#include "exec/fp8.h"
 #include "exec/pipeline_run.h"
 #include "exec/world.h"
 
@@ -22,6 +23,7 @@ int trainer_init(struct trainer *ret, const struct trainer_parts *parts, struct 
                                       .balanced = parts->balanced};
     ret->executor.params.seed = parts->seed;
     ret->executor.params.rounded = parts->bf16;
+    ret->executor.fp8 = parts->fp8 ? fp8_new(&ret->device) : NULL;
     executor_init(&ret->executor);
     optimizer_defaults(&ret->optimizer);
     return 0;
@@ -57,6 +59,8 @@ void trainer_gradients(struct trainer *trainer, struct step_result *ret)
     }
     ex->loss = ex->aux_loss = 0;
     pipeline_step(trainer->run, trainer->data, trainer->sequences, trainer->start_s, trainer->end_s);
+    if (ex->fp8)
+        fp8_end_step(ex);
     ret->backward_s = device_now_s() - start_s;
     if (!trainer->paced) {
         int lap = stopwatch_start(&ex->watch, ex->device, STOPWATCH_REDUCTION);

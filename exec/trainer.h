@@ -52,6 +52,7 @@ struct trainer_parts {
     uint64_t seed;               /* of the first weights */
     bool balanced;               /* experts in turn */
     bool bf16;                   /* weights and activations are rounded to bfloat16 where they are stored */
+    bool fp8;                    /* linears of layers in 8 bits (fp8.h) */
 };
 /* On failure nothing needs to be freed. After it: trainer_start. */
 int trainer_init(struct trainer *ret, const struct trainer_parts *parts, struct err *err);

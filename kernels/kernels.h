@@ -20,12 +20,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum element { ELEMENT_F32, ELEMENT_BF16, ELEMENT_TYPES };
-extern const char *const element_names[]; /* "f32", "bf16", NULL */
+/* The 8-bit ones (OCP 8-bit floating point: E4M3, whose largest number is 448 and which has no infinity, and E5M2,
+ * 57344) are operands of products, each with one factor for the whole matrix. */
+enum element { ELEMENT_F32, ELEMENT_BF16, ELEMENT_E4M3, ELEMENT_E5M2, ELEMENT_TYPES };
+extern const char *const element_names[]; /* "f32", "bf16", "e4m3", "e5m2", NULL */
 
 static inline size_t element_bytes(enum element type)
 {
-    return type == ELEMENT_F32 ? 4 : 2;
+    return type == ELEMENT_F32 ? 4 : type == ELEMENT_BF16 ? 2 : 1;
 }
 
 /* Address of element i. */
@@ -38,9 +40,14 @@ enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU, ACTIVA
 extern const char *const activation_names[]; /* "silu", "gelu_tanh", "gelu", "relu", NULL */
 
 /* c[m x n] = op(a) op(b), or +=. op transposes where asked: a is k x m then, b is n x k. a and b are elements; c is of
- * c_type: the table's, or float (gradients of weights, router logits). */
+ * c_type: the table's, or float (gradients of weights, router logits).
+ *
+ * With scale_a and scale_b a and b are of 8 bits, of a_type and b_type (not both e5m2), and stand for a * *scale_a and
+ * b * *scale_b (floats of the device). Tensor cores of Hopper take such matrices along their rows only, in pieces of 16
+ * bytes: transpose_b and not transpose_a; m, n, k, stride_a, stride_b and the addresses are multiples of 16. fast_sums:
+ * sums may be kept in fewer bits than fp32's on the way. */
 struct gemm {
-    bool transpose_a, transpose_b, accumulate;
+    bool transpose_a, transpose_b, accumulate, fast_sums;
     int m, n, k;
     const void *a;
     int stride_a;
@@ -48,7 +55,31 @@ struct gemm {
     int stride_b;
     void *c;
     int stride_c;
-    enum element c_type;
+    enum element c_type, a_type, b_type;
+    const float *scale_a, *scale_b; /* NULL: a and b are elements */
+};
+
+/* y = x * *scale in 8 bits, rounded to the nearest, ties to even; what is too large becomes the format's largest number,
+ * NaN stays NaN. *amax = max(*amax, |x|) over what is no NaN. */
+struct fp8_cast {
+    enum element format;
+    int rows, columns;
+    const void *x; /* elements, no gaps between rows */
+    const float *scale;
+    void *y, *transposed; /* [rows][columns]; [columns][rows]; NULL = not wanted */
+    float *amax;
+};
+
+/* The end of a step for n matrices: its largest magnitudes enter the history (those that are not finite as 0), and give
+ * the next factors,
+ *     scale = limit / max over the history / 2^margin, inverse = 1 / scale,
+ * where that maximum is above 0; amax becomes 0. power_of_two: scale is rounded down to one. */
+struct fp8_update {
+    int n, rows, row; /* history: [rows][n], `row` is written */
+    int margin;
+    bool power_of_two;
+    const float *limit; /* largest number of each matrix's format */
+    float *amax, *history, *scale, *inverse;
 };
 
 /* One block of causal attention: `queries` rows against `keys` rows of the same sequences. Row s of sequence b is at
@@ -164,7 +195,7 @@ struct kernels {
     /* bias_gradient[experts]: added to the gradient of every row's probabilities (load balancing). */
     void (*router_backward)(void *queue, int rows, int experts, int k, bool renormalise, const float *probability,
                             const int *choice, const float *dweight, const float *bias_gradient, float *dlogits);
-    /* y[i] = x[index[i]] * weight[i] (weight NULL = 1). */
+    /* y[i] = x[index[i]] * weight[i] (weight NULL = 1); zeros where index[i] < 0. */
     void (*gather_rows)(void *queue, int rows, int columns, const int *index, const float *weight, const void *x,
                         void *y);
     /* y[r] = or += sum over j in [first[r], first[r + 1]) of x[index[j]] * weight[index[j]] (weight NULL = 1), in that
@@ -182,9 +213,17 @@ struct kernels {
                   float *weight, float *m, float *v, void *copy);
     /* *sum (the device's) += squares of all parts. */
     void (*sum_squares)(void *queue, int parts, const struct adamw_part *part, const float *x, double *sum);
+
+    void (*fp8_cast)(void *queue, const struct fp8_cast *cast);
+    void (*fp8_transpose)(void *queue, int rows, int columns, const void *x, void *y); /* of 8 bits; y[c][r] = x[r][c] */
+    void (*fp8_update)(void *queue, const struct fp8_update *update);
 };
 
 extern const struct kernels kernels_ref, kernels_cpu;
+
+/* What 8 bits stand for, on the host; the largest finite number. */
+float fp8_value(enum element format, unsigned char bits);
+float fp8_limit(enum element format);
 
 /* Threads of OpenBLAS and of the loops (the latter always 1). */
 void kernels_cpu_threads(int threads);

@@ -478,6 +478,8 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
     }
     double shard = plan->zero >= 1 ? dense / s->dp_ways + expert / s->expert_dp_ways : dense + expert;
     double moved = shard * (30 + 4) + (dense + expert) * gradient / (plan->zero >= 2 ? s->dp_ways : 1);
+    if (stack->counted_buffers && plan->precision == PRECISION_FP8) /* planexec casts weights once a step, both ways */
+        moved += 4 * (sum->dense_params - sum->edge_params + sum->expert_params);
     step.optimizer_s = kernel_pointwise_s(a, moved * (1 - plan->optimizer_offload)) + offloaded_s(s, shard * plan->optimizer_offload) + (plan->pp > 1 ? 50e-6 : 0);
     return step;
 }
@@ -496,7 +498,7 @@ double stages_rank_memory(const struct stages *s, int rank, const struct stage_p
                              .frozen_dense = sum->frozen_dense, .frozen_expert = sum->frozen_expert,
                              .largest_layer_params = sum->largest_layer_params, .shape_params = sum->shape_params, .edge_params = sum->edge_params, .dp_ways = s->dp_ways,
                              .expert_dp_ways = s->expert_dp_ways, .kept_bytes = kept_bytes, .working_bytes = sum->working_bytes,
-                             .p2p_bytes = plan->pp > 1 ? 2 * s->places->p2p_bytes : 0, .communicators = s->places->communicators, .copies = 1};
+                             .p2p_bytes = plan->pp > 1 ? 2 * s->places->p2p_bytes : 0, .communicators = s->places->communicators, .layers = sum->layers, .copies = 1};
     bool spread = plan->vocab_parallel != VOCAB_EDGES && plan->pp > 1;
     load.prefetches = plan->overlap.dp_param && sum->layers > plan->vp; /* more than one layer in a chunk */
     load.splits_w = plan->pp > 1 && schedule_of(plan->schedule)->splits_w;

@@ -39,4 +39,7 @@ const struct kernels kernels_cpu = {
     .scatter_floats = ref_scatter_floats,
     .adamw = cpu_adamw,
     .sum_squares = cpu_sum_squares,
+    .fp8_cast = ref_fp8_cast,
+    .fp8_transpose = ref_fp8_transpose,
+    .fp8_update = ref_fp8_update,
 };

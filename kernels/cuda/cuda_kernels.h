@@ -94,6 +94,9 @@ void cuda_scatter_floats(void *queue, int64_t n, const int *index, const float *
 void cuda_adamw(void *queue, const struct adamw *a, int parts, const struct adamw_part *part, const float *gradient,
                 float *weight, float *m, float *v, void *copy);
 void cuda_sum_squares(void *queue, int parts, const struct adamw_part *part, const float *x, double *sum);
+void cuda_fp8_cast(void *queue, const struct fp8_cast *cast);
+void cuda_fp8_transpose(void *queue, int rows, int columns, const void *x, void *y);
+void cuda_fp8_update(void *queue, const struct fp8_update *update);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* c = op(a) op(b) by cuBLASLt: bf16 in, bf16 or fp32 out, sums in fp32.
+/* c = op(a) op(b) by cuBLASLt: bf16 or 8 bits in, bf16 or fp32 out, sums in fp32.
  *
  * Row-major matrices are the transposes of column-major ones, so c^T = op(b)^T op(a)^T is asked for: b comes first, and
  * c has n rows. What a shape needs - descriptors, layouts and the algorithm that cuBLASLt's heuristics put first - is
@@ -115,7 +115,8 @@ static void check_cuda(cudaError_t error, const char *call, int line)
 /* All that decides how a product is computed; no padding, compared as bytes. Alignments are those of the addresses,
  * which cuBLASLt takes for 256 bytes when it isn't told. */
 struct key {
-    int32_t m, n, k, stride_a, stride_b, stride_c, batch, flags, c_type, alignment_a, alignment_b, alignment_c;
+    int32_t m, n, k, stride_a, stride_b, stride_c, batch, flags, a_type, b_type, c_type, alignment_a, alignment_b,
+        alignment_c, unused;
     int64_t batch_a, batch_b, batch_c; /* elements from one product of the batch to the next */
 };
 
@@ -144,6 +145,16 @@ static int32_t alignment_of(const void *first, int64_t distance, enum element ty
     return (int32_t)(bits & ~(bits - 1));
 }
 
+static enum element type_of_a(const struct gemm *g)
+{
+    return g->scale_a ? g->a_type : ELEMENT_BF16;
+}
+
+static enum element type_of_b(const struct gemm *g)
+{
+    return g->scale_b ? g->b_type : ELEMENT_BF16;
+}
+
 static struct key key_of(const struct gemm *g, int batch, const int64_t *distance)
 {
     struct key key;
@@ -155,15 +166,17 @@ static struct key key_of(const struct gemm *g, int batch, const int64_t *distanc
     key.stride_b = g->stride_b;
     key.stride_c = g->stride_c;
     key.batch = batch;
-    key.flags = g->transpose_a | g->transpose_b << 1 | g->accumulate << 2;
+    key.flags = g->transpose_a | g->transpose_b << 1 | g->accumulate << 2 | g->fast_sums << 3;
+    key.a_type = type_of_a(g);
+    key.b_type = type_of_b(g);
     key.c_type = g->c_type;
     if (batch > 1) {
         key.batch_a = distance[0];
         key.batch_b = distance[1];
         key.batch_c = distance[2];
     }
-    key.alignment_a = alignment_of(g->a, key.batch_a, ELEMENT_BF16);
-    key.alignment_b = alignment_of(g->b, key.batch_b, ELEMENT_BF16);
+    key.alignment_a = alignment_of(g->a, key.batch_a, type_of_a(g));
+    key.alignment_b = alignment_of(g->b, key.batch_b, type_of_b(g));
     key.alignment_c = alignment_of(g->c, key.batch_c, g->c_type);
     return key;
 }
@@ -179,7 +192,8 @@ static uint64_t hash_of(const struct key *key)
 
 static cudaDataType type_of(enum element type)
 {
-    return type == ELEMENT_F32 ? CUDA_R_32F : CUDA_R_16BF;
+    static const cudaDataType types[ELEMENT_TYPES] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_8F_E4M3, CUDA_R_8F_E5M2};
+    return types[type];
 }
 
 static cublasLtMatrixLayout_t layout(cudaDataType type, int rows, int columns, int stride, int batch, int64_t distance)
@@ -197,10 +211,11 @@ static cublasLtMatrixLayout_t layout(cudaDataType type, int rows, int columns, i
 static void refuse(const struct key *key, cublasStatus_t status)
 {
     char what[256];
-    snprintf(what, sizeof what,
-             "cuBLASLt has no way for %d products of %d x %d x %d, rows %d, %d, %d apart, aligned to %d, %d, %d bytes",
-             key->batch, key->m, key->n, key->k, key->stride_a, key->stride_b, key->stride_c, key->alignment_a,
-             key->alignment_b, key->alignment_c);
+    snprintf(
+        what, sizeof what,
+        "cuBLASLt has no way for %d products of %d x %d x %d in %s, rows %d, %d, %d apart, aligned to %d, %d, %d bytes",
+        key->batch, key->m, key->n, key->k, element_names[key->a_type], key->stride_a, key->stride_b, key->stride_c,
+        key->alignment_a, key->alignment_b, key->alignment_c);
     cuda_kernels_fail(what, lt.status_name(status));
 }
 
@@ -261,7 +276,12 @@ static struct shape *place_of(const struct key *key)
 
 static struct shape *shape_of(const struct gemm *g, const struct key *key);
 
-/* Rows of activations: over them weights' gradients are summed. */
+/* Whether rows of activations are what is summed over: weights' gradients. Those of 8 bits have both factors turned before. */
+static bool sums_rows(const struct gemm *g)
+{
+    return g->scale_a ? g->c_type == ELEMENT_F32 : g->transpose_a;
+}
+
 static int rows_class(int rows)
 {
     int step = 16;
@@ -276,15 +296,25 @@ static void choose_for(struct shape *s, const struct gemm *g)
 {
     struct gemm whole = *g;
     struct key key = s->key;
-    int *rows = g->transpose_a ? &whole.k : &whole.m;
+    int *rows = sums_rows(g) ? &whole.k : &whole.m;
     *rows = rows_class(*rows);
     key.m = whole.m;
     key.k = whole.k;
-    bool strided = g->transpose_a && g->transpose_b; /* over columns of b: its rows would overlap */
-    if (!(key.flags & BESIDE) || strided || (whole.m == g->m && whole.k == g->k))
+    /* summed over along the rows of a matrix, which would overlap */
+    bool overlaps = whole.k > g->k && ((!g->transpose_a && g->stride_a < whole.k) || (g->transpose_b && g->stride_b < whole.k));
+    if (!(key.flags & BESIDE) || overlaps || (whole.m == g->m && whole.k == g->k))
         choose_algorithm(s);
     else
         s->algorithm = shape_of(&whole, &key)->algorithm;
+}
+
+/* Where the factors are; cuBLAS's A is b. */
+static void set_scales(const struct gemm *g, cublasLtMatmulDesc_t desc)
+{
+    if (!g->scale_a)
+        return;
+    LT_CHECK(lt.desc_set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->scale_b, sizeof g->scale_b));
+    LT_CHECK(lt.desc_set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &g->scale_a, sizeof g->scale_a));
 }
 
 /* a and b as column-major matrices: their transposes. */
@@ -303,10 +333,15 @@ static struct shape *shape_of(const struct gemm *g, const struct key *key)
     LT_CHECK(lt.desc_create(&s->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     LT_CHECK(lt.desc_set(s->desc, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
     LT_CHECK(lt.desc_set(s->desc, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
-    s->a = layout(CUDA_R_16BF, g->transpose_a ? g->m : g->k, g->transpose_a ? g->k : g->m, g->stride_a, key->batch,
-                  key->batch_a);
-    s->b = layout(CUDA_R_16BF, g->transpose_b ? g->k : g->n, g->transpose_b ? g->n : g->k, g->stride_b, key->batch,
-                  key->batch_b);
+    if (g->fast_sums) {
+        int8_t fast = 1;
+        LT_CHECK(lt.desc_set(s->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
+    }
+    set_scales(g, s->desc); /* some ways to multiply are for such matrices only */
+    s->a = layout(type_of(type_of_a(g)), g->transpose_a ? g->m : g->k, g->transpose_a ? g->k : g->m, g->stride_a,
+                  key->batch, key->batch_a);
+    s->b = layout(type_of(type_of_b(g)), g->transpose_b ? g->k : g->n, g->transpose_b ? g->n : g->k, g->stride_b,
+                  key->batch, key->batch_b);
     s->c = layout(type_of(g->c_type), g->n, g->m, g->stride_c, key->batch, key->batch_c);
     choose_for(s, g);
     return s;
@@ -338,6 +373,7 @@ static void multiply(const struct gemm *g, int batch, const int64_t *distance, i
     struct key key = key_of(g, batch, distance);
     key.flags |= place > 0 ? BESIDE : 0;
     struct shape *s = shape_of(g, &key);
+    set_scales(g, s->desc);
     if (!state.workspace[place]) {
         CUDA_CHECK(cudaMalloc(&state.workspace[place], WORKSPACE_BYTES));
         state.bytes += WORKSPACE_BYTES;
@@ -364,7 +400,9 @@ static bool is_same_shape(const struct gemm *a, const struct gemm *b)
 {
     return a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b && a->accumulate == b->accumulate &&
            a->m == b->m && a->n == b->n && a->k == b->k && a->stride_a == b->stride_a && a->stride_b == b->stride_b &&
-           a->stride_c == b->stride_c && a->c_type == b->c_type;
+           a->stride_c == b->stride_c && a->c_type == b->c_type && a->scale_a == b->scale_a &&
+           a->scale_b == b->scale_b && type_of_a(a) == type_of_a(b) && type_of_b(a) == type_of_b(b) &&
+           a->fast_sums == b->fast_sums;
 }
 
 /* All of one shape, each as far behind the one before. */
@@ -373,8 +411,8 @@ static bool is_batch(int n, const struct gemm *g, int64_t ret_distance[3])
     if (n < 2 || is_empty(&g[0]))
         return false;
     for (int i = 1; i < n; i++) {
-        const int64_t distance[3] = {distance_of(g[i - 1].a, g[i].a, ELEMENT_BF16),
-                                     distance_of(g[i - 1].b, g[i].b, ELEMENT_BF16),
+        const int64_t distance[3] = {distance_of(g[i - 1].a, g[i].a, type_of_a(&g[i])),
+                                     distance_of(g[i - 1].b, g[i].b, type_of_b(&g[i])),
                                      distance_of(g[i - 1].c, g[i].c, g[i].c_type)};
         if (!is_same_shape(&g[0], &g[i]) || (i > 1 && memcmp(distance, ret_distance, sizeof distance) != 0))
             return false;

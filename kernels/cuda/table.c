@@ -37,4 +37,7 @@ const struct kernels kernels_cuda = {
     .scatter_floats = cuda_scatter_floats,
     .adamw = cuda_adamw,
     .sum_squares = cuda_sum_squares,
+    .fp8_cast = cuda_fp8_cast,
+    .fp8_transpose = cuda_fp8_transpose,
+    .fp8_update = cuda_fp8_update,
 };

@@ -76,7 +76,8 @@ void ref_gather_rows(void *queue, int rows, int columns, const int *index, const
     (void)queue;
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < columns; c++)
-            y[(int64_t)r * columns + c] = x[(int64_t)index[r] * columns + c] * (weight ? weight[r] : 1);
+            y[(int64_t)r * columns + c] =
+                index[r] < 0 ? 0 : x[(int64_t)index[r] * columns + c] * (weight ? weight[r] : 1);
 }
 
 void ref_combine_rows(void *queue, int rows, int columns, const int *first, const int *index, const float *weight,

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-const char *const element_names[] = {"f32", "bf16", NULL};
+const char *const element_names[] = {"f32", "bf16", "e4m3", "e5m2", NULL};
 const char *const activation_names[] = {"silu", "gelu_tanh", "gelu", "relu", NULL};
 
 void ref_rotary(void *queue, int rows, int heads, int head_dim, int stride, const float *cosine, const float *sine,

@@ -57,6 +57,12 @@ void ref_dot_rows(void *queue, int rows, int columns, const int *index, const vo
 void ref_adamw(void *queue, const struct adamw *a, int parts, const struct adamw_part *part, const float *gradient,
                float *weight, float *m, float *v, void *copy);
 void ref_sum_squares(void *queue, int parts, const struct adamw_part *part, const float *x, double *sum);
+void ref_fp8_cast(void *queue, const struct fp8_cast *cast);
+void ref_fp8_transpose(void *queue, int rows, int columns, const void *x, void *y);
+void ref_fp8_update(void *queue, const struct fp8_update *update);
+
+/* Element i of an operand of a product, without its factor. */
+float ref_operand(enum element type, const void *x, int64_t i);
 
 /* Keys [*ret_first, *ret_end) of the block that queries [first, end) may see (of any of them). */
 void attention_key_range(const struct attention *a, int first, int end, int *ret_first, int *ret_end);

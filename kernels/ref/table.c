@@ -37,4 +37,7 @@ const struct kernels kernels_ref = {
     .scatter_floats = ref_scatter_floats,
     .adamw = ref_adamw,
     .sum_squares = ref_sum_squares,
+    .fp8_cast = ref_fp8_cast,
+    .fp8_transpose = ref_fp8_transpose,
+    .fp8_update = ref_fp8_update,
 };

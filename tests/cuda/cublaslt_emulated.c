@@ -9,12 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
+
 enum { ALIGNMENTS = 4, WORKSPACES_MOST = 16 };
 
 struct layout {
     cudaDataType type;
     int64_t rows, columns, stride, distance;
     int32_t batch;
+};
+
+/* Of a product. */
+struct desc {
+    int32_t transposed[2];
+    int8_t fast;
+    const float *scale[2]; /* of A and B, of 8 bits */
 };
 
 struct preference {
@@ -73,19 +82,32 @@ static cublasStatus_t drop(void *any)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* [0], [1]: transposed? */
-static cublasStatus_t desc_create(int32_t **ret, cublasComputeType_t compute, cudaDataType_t scale)
+static cublasStatus_t desc_create(struct desc **ret, cublasComputeType_t compute, cudaDataType_t scale)
 {
     demand(compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F, "sums and factors are fp32");
-    *ret = made(2 * sizeof **ret);
+    *ret = made(sizeof **ret);
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublasStatus_t desc_set(int32_t *desc, cublasLtMatmulDescAttributes_t attribute, const void *value, size_t bytes)
+static cublasStatus_t desc_set(struct desc *desc, cublasLtMatmulDescAttributes_t attribute, const void *value,
+                               size_t bytes)
 {
-    demand(bytes == sizeof *desc, "an operation is an int32_t");
-    demand(attribute == CUBLASLT_MATMUL_DESC_TRANSA || attribute == CUBLASLT_MATMUL_DESC_TRANSB, "an operation");
-    memcpy(&desc[attribute == CUBLASLT_MATMUL_DESC_TRANSB], value, bytes);
+    switch ((int)attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        demand(bytes == sizeof desc->transposed[0], "an operation is an int32_t");
+        memcpy(&desc->transposed[attribute == CUBLASLT_MATMUL_DESC_TRANSB], value, bytes);
+        break;
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
+        demand(bytes == sizeof desc->fast, "fast sums are an int8_t");
+        memcpy(&desc->fast, value, bytes);
+        break;
+    default:
+        demand(attribute == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER || attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+               "an attribute that is known here");
+        demand(bytes == sizeof desc->scale[0], "an address");
+        memcpy(&desc->scale[attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER], value, bytes);
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -133,7 +155,8 @@ static cublasStatus_t preference_set(struct preference *preference, cublasLtMatm
 
 /* --- products ------------------------------------------------------------------------------ */
 
-static cublasStatus_t heuristic(cublasLtHandle_t handle, const int32_t *desc, const struct layout *a,
+/* The algorithm is what was declared. */
+static cublasStatus_t heuristic(cublasLtHandle_t handle, const struct desc *desc, const struct layout *a,
                                 const struct layout *b, const struct layout *c, const struct layout *d,
                                 const struct preference *preference, int asked, cublasLtMatmulHeuristicResult_t *ret,
                                 int *ret_found)
@@ -141,17 +164,44 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, const int32_t *desc, co
     demand(handle && desc && a && b && c == d && asked == 1, "one algorithm is asked for");
     choices++;
     memset(ret, 0, sizeof *ret);
-    struct algorithm algorithm = {*preference, c->rows, c->columns, desc[0] ? a->rows : a->columns};
+    struct algorithm algorithm = {*preference, c->rows, c->columns, desc->transposed[0] ? a->rows : a->columns};
     _Static_assert(sizeof algorithm <= sizeof ret->algo.data, "an algorithm has room for it");
     memcpy(ret->algo.data, &algorithm, sizeof algorithm);
     *ret_found = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
 
+static int is_8_bits(const struct layout *layout)
+{
+    return layout->type == CUDA_R_8F_E4M3 || layout->type == CUDA_R_8F_E5M2;
+}
+
+static int64_t bytes_of(const struct layout *layout)
+{
+    return is_8_bits(layout) ? 1 : layout->type == CUDA_R_32F ? 4 : 2;
+}
+
+/* The documentation of cublasLtMatmul on "FP8 kernels", and the table of types: A transposed and B not, dimensions and
+ * addresses in whole 16 bytes, not both E5M2. */
+static void check_8_bits(const struct desc *desc, const struct layout *a, const struct layout *b,
+                         const struct layout *c)
+{
+    demand(is_8_bits(a) == is_8_bits(b), "both operands are of 8 bits");
+    if (!is_8_bits(a))
+        return;
+    demand(desc->transposed[0] && !desc->transposed[1], "operands of 8 bits lie along the sum");
+    demand(a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3, "one operand is E4M3");
+    demand(desc->scale[0] && desc->scale[1], "operands of 8 bits have factors");
+    demand((a->rows | a->columns | a->stride | b->columns | b->stride) % 16 == 0 && c->stride * bytes_of(c) % 16 == 0,
+           "operands of 8 bits come in pieces of 16 bytes");
+}
+
 static float element(const struct layout *layout, const void *x, int64_t at)
 {
     uint32_t bits;
     float value;
+    if (is_8_bits(layout))
+        return fp8_value(layout->type == CUDA_R_8F_E4M3 ? ELEMENT_E4M3 : ELEMENT_E5M2, ((const unsigned char *)x)[at]);
     if (layout->type == CUDA_R_32F)
         return ((const float *)x)[at];
     bits = (uint32_t)((const uint16_t *)x)[at] << 16;
@@ -172,7 +222,9 @@ static void store(const struct layout *layout, void *x, int64_t at, float value)
 
 static void check_address(const struct layout *layout, const void *x, uint32_t alignment)
 {
-    uintptr_t bytes = layout->type == CUDA_R_32F ? 4 : 2;
+    uintptr_t bytes = (uintptr_t)bytes_of(layout);
+    if (is_8_bits(layout))
+        demand(alignment % 16 == 0, "8 bits lie in pieces of 16 bytes");
     for (int i = 0; i < layout->batch; i++)
         demand(((uintptr_t)x + (uintptr_t)(i * layout->distance) * bytes) % alignment == 0,
                "a matrix is as aligned as was declared");
@@ -196,7 +248,7 @@ static int64_t offset(const struct layout *layout, int transposed, int64_t row, 
     return transposed ? column + row * layout->stride : row + column * layout->stride;
 }
 
-static cublasStatus_t matmul(cublasLtHandle_t handle, const int32_t *desc, const float *alpha, const void *a,
+static cublasStatus_t matmul(cublasLtHandle_t handle, const struct desc *desc, const float *alpha, const void *a,
                              const struct layout *la, const void *b, const struct layout *lb, const float *beta,
                              const void *c, const struct layout *lc, void *d, const struct layout *ld,
                              const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes, cudaStream_t stream)
@@ -204,7 +256,8 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, const int32_t *desc, const
     struct algorithm chosen;
     memcpy(&chosen, algorithm->data, sizeof chosen);
     struct preference declared = chosen.preference;
-    int64_t depth = desc[0] ? la->rows : la->columns;
+    const int32_t *transposed = desc->transposed;
+    int64_t depth = transposed[0] ? la->rows : la->columns;
     if (strict && (lc->rows != chosen.rows || lc->columns != chosen.columns || depth != chosen.depth))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     demand(lc->rows <= chosen.rows && lc->columns <= chosen.columns && depth <= chosen.depth,
@@ -215,17 +268,20 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, const int32_t *desc, const
     check_address(lc, c, declared.alignment[2]);
     check_address(ld, d, declared.alignment[3]);
     check_workspace(workspace, stream);
-    demand(lc->rows == (desc[0] ? la->columns : la->rows) && lc->columns == (desc[1] ? lb->rows : lb->columns) &&
-               depth == (desc[1] ? lb->columns : lb->rows) && la->batch == lc->batch && lb->batch == lc->batch,
+    check_8_bits(desc, la, lb, lc);
+    float scale = is_8_bits(la) ? *desc->scale[0] * *desc->scale[1] : 1;
+    demand(lc->rows == (transposed[0] ? la->columns : la->rows) &&
+               lc->columns == (transposed[1] ? lb->rows : lb->columns) &&
+               depth == (transposed[1] ? lb->columns : lb->rows) && la->batch == lc->batch && lb->batch == lc->batch,
            "the shapes fit together");
     for (int64_t i = 0; i < lc->batch * lc->rows * lc->columns; i++) {
         int64_t row = i % lc->rows, column = i / lc->rows % lc->columns, one = i / lc->rows / lc->columns;
         int64_t at = one * lc->distance + row + column * lc->stride;
-        float sum = *beta == 0 ? 0 : *beta * element(lc, c, at);
+        float sum = 0;
         for (int64_t k = 0; k < depth; k++)
-            sum += element(la, a, one * la->distance + offset(la, desc[0], row, k)) *
-                   element(lb, b, one * lb->distance + offset(lb, desc[1], k, column));
-        store(ld, d, at, sum);
+            sum += element(la, a, one * la->distance + offset(la, transposed[0], row, k)) *
+                   element(lb, b, one * lb->distance + offset(lb, transposed[1], k, column));
+        store(ld, d, at, scale * sum + (*beta == 0 ? 0 : *beta * element(lc, c, at)));
     }
     return CUBLAS_STATUS_SUCCESS;
 }

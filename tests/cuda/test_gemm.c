@@ -1,5 +1,5 @@
 /* kernels/cuda/gemm.c against kernels_ref, over cuBLASLt as its documentation describes it (cublaslt_emulated.c): all
- * transpositions, strides, odd addresses, batches, products beside one another, empty ones. */
+ * transpositions, strides, odd addresses, batches, products beside one another, empty ones; operands of 8 bits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +106,87 @@ static int check_round(void *queue)
     return right && is_rest_untouched(n, g);
 }
 
+/* --- operands of 8 bits ---------------------------------------------------------------- */
+
+enum { EIGHTS = 48 * 64, EIGHT_PRODUCTS = 3, EIGHT_ROUNDS = 200 };
+static _Alignas(256) unsigned char a8[EIGHT_PRODUCTS * EIGHTS], b8[EIGHT_PRODUCTS * EIGHTS];
+static _Alignas(256) float c8[EIGHT_PRODUCTS * EIGHTS], c8_first[EIGHT_PRODUCTS * EIGHTS];
+static const float factors[4] = {0.5f, 4, 2, 0.25f};
+
+/* -1, 0, 1, 2 of the format */
+static void fill_8_bits(unsigned char *x, enum element type)
+{
+    for (int i = 0; i < EIGHT_PRODUCTS * EIGHTS; i++) {
+        int power = type == ELEMENT_E4M3 ? 0x38 : 0x3c, step = type == ELEMENT_E4M3 ? 8 : 4, what = below(4);
+        x[i] = (unsigned char)(what == 0 ? 0 : what == 1 ? power : what == 2 ? power | 0x80 : power + step);
+    }
+}
+
+static struct gemm random_product_of_8_bits(enum element a_type, enum element b_type, enum element c_type)
+{
+    struct gemm g = {.transpose_b = true,
+                     .accumulate = below(2),
+                     .fast_sums = below(2),
+                     .m = 16 * (1 + below(3)),
+                     .n = 16 * (1 + below(3)),
+                     .k = 16 * (1 + below(3)),
+                     .a_type = a_type,
+                     .b_type = b_type,
+                     .c_type = c_type,
+                     .scale_a = &factors[below(4)],
+                     .scale_b = &factors[below(4)]};
+    g.stride_a = g.k + 16 * below(2);
+    g.stride_b = g.k + 16 * below(2);
+    g.stride_c = g.n + 16 * below(2);
+    return g;
+}
+
+static int is_right_of_8_bits(const struct gemm *g)
+{
+    const void *before = (const char *)c8_first + ((const char *)g->c - (const char *)c8);
+    const unsigned char *x = g->a, *y = g->b;
+    for (int row = 0; row < g->m; row++)
+        for (int column = 0; column < g->n; column++) {
+            int place = row * g->stride_c + column;
+            float sum = 0;
+            for (int k = 0; k < g->k; k++)
+                sum +=
+                    fp8_value(g->a_type, x[row * g->stride_a + k]) * fp8_value(g->b_type, y[column * g->stride_b + k]);
+            sum = sum * *g->scale_a * *g->scale_b + (g->accumulate ? at(g->c_type, before, place) : 0);
+            if (g->c_type == ELEMENT_BF16) /* as many bits as that has */
+                kernels_ref.round_bf16(NULL, 1, &sum);
+            float got = at(g->c_type, g->c, place), off = got - sum;
+            if ((off < 0 ? -off : off) > (g->c_type == ELEMENT_F32 ? 0 : 0x1p-7f * (sum < 0 ? -sum : sum)))
+                return 0;
+        }
+    return 1;
+}
+
+static int check_round_of_8_bits(void *queue)
+{
+    struct gemm g[EIGHT_PRODUCTS];
+    int n = 1 + below(EIGHT_PRODUCTS), same = below(2), right = 1, wide = below(3);
+    enum element type = below(2) ? ELEMENT_F32 : ELEMENT_BF16, a_type = wide == 1 ? ELEMENT_E5M2 : ELEMENT_E4M3,
+                 b_type = wide == 2 ? ELEMENT_E5M2 : ELEMENT_E4M3;
+    fill_8_bits(a8, a_type);
+    fill_8_bits(b8, b_type);
+    for (int i = 0; i < EIGHT_PRODUCTS * EIGHTS; i++) {
+        float value = (float)(below(5) - 2);
+        kernels_ref.convert(NULL, 1, ELEMENT_F32, &value, type, element_at(type, c8, i));
+    }
+    memcpy(c8_first, c8, sizeof c8);
+    for (int i = 0; i < n; i++) {
+        g[i] = i > 0 && same ? g[0] : random_product_of_8_bits(a_type, b_type, type);
+        g[i].a = a8 + i * EIGHTS;
+        g[i].b = b8 + i * EIGHTS;
+        g[i].c = element_at(type, c8, (int64_t)i * EIGHTS);
+    }
+    cuda_gemm(queue, n, g);
+    for (int i = 0; i < n; i++)
+        right = right && is_right_of_8_bits(&g[i]);
+    return right;
+}
+
 /* As many shapes as a step has are chosen once each. */
 static int check_choices(void *queue)
 {
@@ -176,6 +257,11 @@ int main(void)
     for (int i = 0; i < ROUNDS && failed < 5; i++)
         if (!check_round(&queue)) {
             printf("FAILED: round %d\n", i);
+            failed++;
+        }
+    for (int i = 0; i < EIGHT_ROUNDS && failed < 5; i++)
+        if (!check_round_of_8_bits(&queue)) {
+            printf("FAILED: round %d of 8 bits\n", i);
             failed++;
         }
     if (!check_choices(&queue)) {

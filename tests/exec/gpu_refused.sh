@@ -29,8 +29,14 @@ refused 4 2 "device 'cuda' is not there"
 export EMULATOR_DEVICES=1
 refused 4 2 "2 ranks on this host for 1 GPU; --share-gpu lets ranks share one"
 refused 3 1 "--bf16 emulates on fp32 what device 'cuda' stores anyway" --bf16
-sed -i 's/"bf16"/"fp8"/' "$scratch/1.json"
-refused 3 1 "device 'cuda' computes in bf16 with fp32 sums; the plan's precision is fp8"
+for other in fp16 fp8-block mxfp8 nvfp4; do
+    sed -i "s/\"precision\":\"[a-z0-9-]*\"/\"precision\":\"$other\"/" "$scratch/1.json"
+    refused 3 1 "device 'cuda' computes in bf16 .* the plan's precision is $other, allowed: bf16, fp8"
+done
+sed -i 's/"nvfp4"/"fp8"/; s/"seq_len":32/"seq_len":20/' "$scratch/1.json"
+refused 3 1 "precision fp8 .* the tokens of a micro-batch 40 / cp 1 = 40 is none; the nearest is 48"
+sed -i 's/"seq_len":20/"seq_len":32/' "$scratch/1.json"
+EMULATOR_CAPABILITY=80 refused 4 1 "the GPU 'emulated device' (compute capability 8.0) has no 8-bit products"
 sed -i 's/"fp8"/"bf16"/' "$scratch/1.json"
 export EMULATOR_MEMORY_MIB=5 # room for the trial of attention, not for the model
 refused 4 1 "no room for [0-9]* bytes on device cuda"

@@ -21,8 +21,9 @@ struct one_rank {
     struct trainer trainer;
 };
 
-static inline void one_rank_open(struct one_rank *one, const char *name, int batch, int length,
-                                 const struct kernels *kernels)
+/* Linears in 8 bits where fp8 is true. */
+static inline void one_rank_open_in(struct one_rank *one, const char *name, int batch, int length,
+                                    const struct kernels *kernels, bool fp8)
 {
     char relative[256], path[TEST_PATH_MAX];
     struct err warn = {0}, err = {0};
@@ -40,12 +41,18 @@ static inline void one_rank_open(struct one_rank *one, const char *name, int bat
     data_load("synthetic", 0, one->model.vocab, 1, &one->data, &err);
     device_cpu_init(&one->device, kernels);
     world_alone(&one->world);
-    struct trainer_parts parts = {&one->model, &one->arch,   &one->plan, &one->world, &one->data,
-                                  &one->device, 1, false, false};
+    struct trainer_parts parts = {&one->model,  &one->arch, &one->plan, &one->world, &one->data,
+                                  &one->device, 1,          false,      false,       fp8};
     CHECK_INT(trainer_init(&one->trainer, &parts, &err), 0);
     trainer_start(&one->trainer, NULL);
     if (err.count > 0)
         printf("%s\n", err.text);
+}
+
+static inline void one_rank_open(struct one_rank *one, const char *name, int batch, int length,
+                                 const struct kernels *kernels)
+{
+    one_rank_open_in(one, name, batch, length, kernels, false);
 }
 
 static inline void one_rank_close(struct one_rank *one)

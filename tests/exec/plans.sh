@@ -1,6 +1,6 @@
 #!/bin/sh
-# planexec check over a table of plans. Usage: plans.sh PLANEXEC SOURCE_ROOT [TABLE [WORD [OPTION...]]]; WORD: only
-# lines that contain it; options of planexec check.
+# planexec check over a table of plans. Usage: [PRECISION=P] plans.sh PLANEXEC SOURCE_ROOT [TABLE [WORD [OPTION...]]]; WORD:
+# only lines that contain it; options of planexec check.
 planexec=$1
 root=$2
 table=${3:-$root/tests/exec/plans.txt}
@@ -13,7 +13,8 @@ while read -r ranks model plan; do
     case "$ranks $model $plan" in *"$word"*) ;; *) continue ;; esac
     balanced=
     case $model in !*) balanced=--balanced model=${model#!} ;; ~*) balanced=--bf16 model=${model#\~} ;; esac
-    base='"micro_batch":2,"global_batch":16,"seq_len":32,"precision":"fp32"'
+    model=${model%+}
+    base='"micro_batch":2,"global_batch":16,"seq_len":32,"precision":"'${PRECISION:-fp32}'"'
     case $plan in *'"zero"'*) ;; *) base=$base',"zero":0' ;; esac
     case $plan in *'"schedule"'*) ;; *) base=$base',"schedule":"1f1b"' ;; esac
     echo "{$base,$plan}" >"$scratch/plan.json"

@@ -147,6 +147,27 @@ static void run_squares(void)
     K->sum_squares(Q, 1, &part, b.f[0], b.sum);
 }
 
+static void cast_to(void *transposed)
+{
+    struct fp8_cast cast = {ELEMENT_E4M3, b.rows, b.columns, b.x, b.small[0], b.y, transposed, b.small[1]};
+    K->fp8_cast(Q, &cast);
+}
+
+static void run_cast(void)
+{
+    cast_to(NULL);
+}
+
+static void run_cast_both_ways(void)
+{
+    cast_to(b.z);
+}
+
+static void run_transpose(void)
+{
+    K->fp8_transpose(Q, b.rows, b.columns, b.y, b.z);
+}
+
 /* elements and floats: reads and writes for each of the rows x columns; the backward table's gradient is touched once
  * for each distinct token, which are half of the rows here. */
 static const struct {
@@ -178,6 +199,9 @@ static const struct {
     {"router", run_router, 0, 0},
     {"adamw", run_adamw, 1, 7},
     {"sum_squares", run_squares, 0, 1},
+    {"fp8_cast", run_cast, 1, 0.25},
+    {"fp8_cast_both_ways", run_cast_both_ways, 1, 0.5},
+    {"fp8_transpose", run_transpose, 0, 0.5},
 };
 
 /* -- measuring ------------------------------------------------------------------------------------------------------ */

@@ -12,5 +12,6 @@ void check_routers(void);
 void check_optimizers(void); /* AdamW, sum of squares */
 void check_products(void);
 void check_attentions(void);
+void check_fp8(void); /* casts to 8 bits, transposes, factors, products */
 
 #endif

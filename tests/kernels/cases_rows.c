@@ -124,9 +124,13 @@ static void check_indexed(int rows, int columns, bool weighted)
         first[i + 1] = first[i] + (i % 3 == 1 ? 0 : i % 3 == 2 ? 2 : 1);
         first[i + 1] = first[i + 1] < rows ? first[i + 1] : rows;
     }
+    int *padded = calloc((size_t)rows, sizeof *padded); /* some rows of none */
+    for (int i = 0; i < rows; i++)
+        padded[i] = i % 4 == 1 ? -1 : index[i];
     int64_t n = (int64_t)rows * columns;
     start_case("gather_rows, combine_rows, dot_rows %d x %d, weighted %d", rows, columns, weighted);
     int order = ints(rows, index), starts = ints(rows + 1, first), x = elements(n, 2), weight = floats(rows, 1);
+    int order_padded = ints(rows, padded), y_padded = elements_unset(n);
     int y = elements_unset(n), combined = elements_unset(n), added = elements(n, 1), dot = floats_unset(rows);
     spoil(x, n);
     FOR_SIDES
@@ -135,16 +139,19 @@ static void check_indexed(int rows, int columns, bool weighted)
         const int *at_order = at(side, order), *at_first = at(side, starts);
         const struct kernels *k = table(side);
         k->gather_rows(queue(side), rows, columns, at_order, w, at(side, x), at(side, y));
+        k->gather_rows(queue(side), rows, columns, at(side, order_padded), w, at(side, x), at(side, y_padded));
         k->combine_rows(queue(side), rows, columns, at_first, at_order, w, at(side, x), false, at(side, combined));
         k->combine_rows(queue(side), rows, columns, at_first, at_order, w, at(side, x), true, at(side, added));
         k->dot_rows(queue(side), rows, columns, at_order, at(side, x), at(side, added), at(side, dot));
     }
     same(y, 1);
+    same(y_padded, 1);
     same(combined, 3);
     same(added, 3);
     same_rounded(dot, columns, sqrt(columns)); /* of sums that were rounded */
     end_case();
     free(index);
+    free(padded);
     free(first);
 }
 

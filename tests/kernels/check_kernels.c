@@ -18,6 +18,7 @@ static const struct {
     {"norm", check_norms},       {"loss", check_losses},
     {"router", check_routers},   {"optimizer", check_optimizers},
     {"product", check_products}, {"attention", check_attentions},
+    {"fp8", check_fp8},
 };
 
 static bool asked(const char *name, int argc, char **argv)

@@ -8,7 +8,7 @@
 #include "tests/unit/test.h"
 
 enum { BUFFERS = 16, GUARD = 64 };
-enum kind { ELEMENTS, FLOATS, INTS, DOUBLES };
+enum kind { ELEMENTS, FLOATS, INTS, DOUBLES, E4M3, E5M2 };
 static const unsigned char guard_byte = 0x5a;
 
 static struct {
@@ -22,7 +22,7 @@ static struct {
         enum kind kind;
         int64_t n;
         float *value; /* of elements and floats */
-        int *whole;   /* of ints */
+        int *whole;   /* of ints; of 8 bits: the bits */
         unsigned char *base[SIDES];
     } buffer[BUFFERS];
 } state;
@@ -93,8 +93,15 @@ static bool halves(int side, enum kind kind)
     return side != REFERENCE && kind == ELEMENTS && is_bf16();
 }
 
+static bool eight_bits(enum kind kind)
+{
+    return kind == E4M3 || kind == E5M2;
+}
+
 static size_t item_bytes(int side, enum kind kind)
 {
+    if (eight_bits(kind))
+        return 1;
     return halves(side, kind) ? 2 : kind == DOUBLES ? 8 : 4;
 }
 
@@ -121,7 +128,7 @@ static int buffer_new(enum kind kind, int64_t n)
         abort();
     struct buffer *b = &state.buffer[state.count];
     *b = (struct buffer){.kind = kind, .n = n};
-    if (kind == INTS)
+    if (kind == INTS || eight_bits(kind))
         b->whole = must(calloc((size_t)n + 1, sizeof *b->whole));
     else
         b->value = must(calloc((size_t)n + 1, sizeof *b->value));
@@ -183,6 +190,25 @@ int ints_unset(int64_t n)
     return buffer;
 }
 
+/* Any numbers of the format. */
+int eights(int64_t n, enum element format)
+{
+    int buffer = buffer_new(format == ELEMENT_E4M3 ? E4M3 : E5M2, n);
+    for (int64_t i = 0; i < n; i++) {
+        int bits = (int)((uniform(0.5f) + 0.5f) * 256) & 0xff;
+        state.buffer[buffer].whole[i] = isfinite(fp8_value(format, (unsigned char)bits)) ? bits : 0;
+    }
+    return buffer;
+}
+
+int eights_unset(int64_t n, enum element format)
+{
+    int buffer = buffer_new(format == ELEMENT_E4M3 ? E4M3 : E5M2, n);
+    for (int64_t i = 0; i < n; i++)
+        state.buffer[buffer].whole[i] = 0x7f;
+    return buffer;
+}
+
 int double_zero(void)
 {
     return buffer_new(DOUBLES, 1);
@@ -195,6 +221,8 @@ static void fill_side(int side, const struct buffer *b, unsigned char *memory)
     for (int64_t i = 0; i < b->n; i++, to += item_bytes(side, b->kind)) {
         if (b->kind == INTS) {
             memcpy(to, &b->whole[i], sizeof b->whole[i]);
+        } else if (eight_bits(b->kind)) {
+            *to = (unsigned char)b->whole[i];
         } else if (b->kind == DOUBLES) {
             memset(to, 0, 8);
         } else if (halves(side, b->kind)) {
@@ -273,6 +301,9 @@ static double item(int side, const struct buffer *b, const unsigned char *memory
     case DOUBLES:
         memcpy(&d, from, sizeof d);
         return d;
+    case E4M3:
+    case E5M2:
+        return (double)fp8_value(b->kind == E4M3 ? ELEMENT_E4M3 : ELEMENT_E5M2, *from);
     default:
         break;
     }

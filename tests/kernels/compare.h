@@ -54,6 +54,8 @@ int elements_unset(int64_t n);
 int floats_unset(int64_t n);
 int ints(int64_t n, const int *value);
 int ints_unset(int64_t n);
+int eights(int64_t n, enum element format); /* any numbers of the format; unset: NaN */
+int eights_unset(int64_t n, enum element format);
 int double_zero(void);
 void set(int buffer, int64_t i, float value); /* before the first at() of the case */
 float get(int buffer, int64_t i);             /* what was set, rounded as the buffer is */

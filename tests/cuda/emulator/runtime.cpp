@@ -638,7 +638,9 @@ extern "C" cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties
     properties->totalGlobalMem = memory_limit();
     properties->sharedMemPerBlock = 48 << 10;
     properties->sharedMemPerBlockOptin = 227 << 10;
-    properties->major = 9;
+    int capability = (int)setting("EMULATOR_CAPABILITY", 90);
+    properties->major = capability / 10;
+    properties->minor = capability % 10;
     properties->multiProcessorCount = processors;
     properties->warpSize = 32;
     properties->maxThreadsPerBlock = 1024;
