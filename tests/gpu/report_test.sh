@@ -16,7 +16,7 @@ stand_in() { # FILE COMMAND...: a program that runs it
     chmod +x "$file"
 }
 
-stand_in "$scratch/bin/nvidia-smi" 'case $* in *name*) echo "NVIDIA H200" ;; *) echo 1.2 ;; esac'
+stand_in "$scratch/bin/nvidia-smi" 'case $* in *name*) echo "NVIDIA H200" ;; *cap*) echo 9.0 ;; *) echo 1.2 ;; esac'
 stand_in "$stand/exec/planexec" 'command=$1; [ $# -gt 0 ] && shift
     case $command in profile) set -- --small --sustained-s 0.1 "$@" ;; esac
     exec "'"$built"'/tests/exec/planexec_emulated" "$command" "$@"'
@@ -59,7 +59,7 @@ grep -q '^failed: attention (exit 3' "$scratch/out"
 expect "the part that fails is not named" $?
 grep -q '1 parts failed' "$scratch/out"
 expect "another part failed" $?
-for key in '"gpu": "NVIDIA H200"' '"op_kinds"' '"BW"' '"limit_s"' '"name": "plans"' '"name": "llama-1b: profile"' '"share_of_copy"'; do
+for key in '"gpu": "NVIDIA H200"' '"op_kinds"' '"BW"' '"limit_s"' '"name": "plans"' '"name": "plans in 8 bits"' '"name": "llama-1b: profile"' '"share_of_copy"'; do
     grep -q "$key" "$scratch/report.json"
     expect "the report has no $key" $?
 done
