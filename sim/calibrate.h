@@ -6,9 +6,9 @@
  * by Levenberg-Marquardt within the bounds (sim/calibrate_fit.h) with numeric derivatives; x = log of a speed or size,
  * plain value of an overhead (zero allowed).
  * sigma is a share of the range: few runs move the numbers little, and never out of the range. No parameter belongs to
- * a row, a model or a group of runs. How free the numbers are was chosen by leaving groups out: with sigma half of every
- * range, |error| over the public table was 2.8 % fitted and 7.1 % unseen (p90 13.0 and 26.3 %); as it is, 3.2 and 7.1 %
- * (13.7 and 23.6 %), half as free 3.4 and 6.8 % (14.4 and 22.8 %). A prior that all stacks share in a field was tried and
+ * a row, a model or a group of runs. How free the numbers are matters little: with sigma 0.3 of a stack's ranges |error| over
+ * the public table was 2.9 % fitted and 5.3 % in groups left out (p90 11.9 and 18.2 %), with 0.2 3.0 and 5.2 % (17.8 %), with
+ * 0.1 3.2 and 5.1 % (17.3 %), with half of every range earlier 2.8 and 7.1 %. A prior that all stacks share in a field was tried and
  * left: unseen groups came out at 18.5 %. */
 #ifndef SIM_CALIBRATE_H
 #define SIM_CALIBRATE_H
