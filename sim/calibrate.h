@@ -8,8 +8,8 @@
  * sigma is a share of the range: few runs move the numbers little, and never out of the range. No parameter belongs to
  * a row, a model or a group of runs. How free the numbers are matters little: with sigma 0.3 of a stack's ranges |error| over
  * the public table was 2.9 % fitted and 5.3 % in groups left out (p90 11.9 and 18.2 %), with 0.2 3.0 and 5.2 % (17.8 %), with
- * 0.1 3.2 and 5.1 % (17.3 %), with half of every range earlier 2.8 and 7.1 %. A prior that all stacks share in a field was tried and
- * left: unseen groups came out at 18.5 %. */
+ * 0.1 3.2 and 5.1 % (17.3 %), with half of every range earlier 2.8 and 7.1 %. A prior that all stacks share in a field was
+ * tried and left: unseen groups came out at 18.5 %. */
 #ifndef SIM_CALIBRATE_H
 #define SIM_CALIBRATE_H
 
