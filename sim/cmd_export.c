@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cost/base/file.h"
-#include "cost/base/json.h"
 #include "cost/base/opt.h"
 #include "sim/commands.h"
 #include "sim/inputs.h"
@@ -70,18 +69,6 @@ static int check(const struct arguments *a, struct err *err)
     return result;
 }
 
-static int load_model(const char *path, struct files *f, struct err *warn, struct err *err)
-{
-    struct json *root;
-    if (json_load_python(path, &root, err) < 0)
-        return -1;
-    int result = model_parse(root, path, &f->model, warn, err);
-    if (result == 0)
-        model_words_read(root, &f->words);
-    json_free(root);
-    return result;
-}
-
 static int load_cluster(const struct arguments *a, struct files *f, struct err *warn, struct err *err)
 {
     if (profile_open(NULL, &f->profile, err) < 0 || (a->in.profile && profile_layer(f->profile, a->in.profile, err) < 0))
@@ -93,7 +80,7 @@ static int load_cluster(const struct arguments *a, struct files *f, struct err *
 static int load(const struct arguments *a, struct files *f, struct err *warn, struct err *err)
 {
     int result = plan_load(a->plan, &f->plan, warn, err);
-    if (a->in.model && load_model(a->in.model, f, warn, err) < 0)
+    if (a->in.model && inputs_load_model(a->in.model, &f->model, &f->words, warn, err) < 0)
         result = -1;
     if (a->in.cluster && load_cluster(a, f, warn, err) < 0)
         result = -1;

@@ -149,6 +149,7 @@ static int fill_options(const struct arguments *a, struct inputs *in, struct sea
     o->exhaustive = a->exhaustive;
     o->pareto = a->pareto;
     o->launch = a->launch;
+    o->words = &in->words;
     fill_base(a, &o->base, taken);
     if (a->schedules && parse_schedules(a->schedules, &o->schedules, err) < 0)
         result = -1;
@@ -226,13 +227,12 @@ static int answer(const struct arguments *a, struct inputs *in, const struct sea
 /* A model that the framework cannot build has no plan: said once, before all of them are refused for it. */
 static int check_launch(const struct arguments *a, const struct inputs *in, struct err *err)
 {
-    static const struct model_words plain = {.activation = ""};
     struct plan plan;
     char *text = NULL;
     if (a->launch < 0)
         return 0;
     plan_defaults(&plan);
-    const struct export_request request = {.plan = &plan, .model = &in->model, .words = &plain};
+    const struct export_request request = {.plan = &plan, .model = &in->model, .words = &in->words};
     int result = export_plan((enum export_target)a->launch, &request, &text, NULL, err);
     free(text);
     return result;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cost/base/json.h"
 #include "cost/base/unit.h"
 #include "cost/profile.h"
 
@@ -43,6 +44,18 @@ int inputs_check_stdin(const struct input_options *options, const char *plan, co
     return 0;
 }
 
+int inputs_load_model(const char *path, struct model *ret_model, struct model_words *ret_words, struct err *warn, struct err *err)
+{
+    struct json *root;
+    if (json_load_python(path, &root, err) < 0)
+        return -1;
+    int result = model_parse(root, strcmp(path, "-") == 0 ? "standard input" : path, ret_model, warn, err);
+    if (result == 0)
+        model_words_read(root, ret_words);
+    json_free(root);
+    return result;
+}
+
 int inputs_load(struct inputs *ret, const struct input_options *options, int *ret_code, struct err *err)
 {
     memset(ret, 0, sizeof *ret);
@@ -58,7 +71,7 @@ int inputs_load(struct inputs *ret, const struct input_options *options, int *re
         return -1;
     if (options->profile && profile_layer(ret->profile, options->profile, err) < 0)
         return -1;
-    int model = model_load(options->model, &ret->model, &ret->warnings, err);
+    int model = inputs_load_model(options->model, &ret->model, &ret->words, &ret->warnings, err);
     int cluster = cluster_load(options->cluster, ret->profile, &ret->cluster, &ret->warnings, err);
     if (model < 0 || cluster < 0)
         return -1;

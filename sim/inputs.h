@@ -7,6 +7,7 @@
 #include "cost/cluster.h"
 #include "cost/model.h"
 #include "sim/predict.h"
+#include "sim/writers/export.h"
 
 struct profile;
 
@@ -19,6 +20,7 @@ struct input_options {
 
 struct inputs {
     struct model model;
+    struct model_words words; /* of the same file */
     struct cluster cluster;
     struct profile *profile;
     struct stack stacks[INPUT_STACKS_MAX];
@@ -32,6 +34,8 @@ int inputs_check_stdin(const struct input_options *options, const char *plan, co
 
 /* 0 or -1; release in both cases. *ret_code: the exit code that fits the problem. */
 int inputs_load(struct inputs *ret, const struct input_options *options, int *ret_code, struct err *err);
+/* A config.json, and what it says beside shapes. */
+int inputs_load_model(const char *path, struct model *ret_model, struct model_words *ret_words, struct err *warn, struct err *err);
 /* Makes a stack's parameters part of the question (once per name). */
 int inputs_add_stack(struct inputs *inputs, const char *name, struct err *err);
 void inputs_release(struct inputs *inputs);

@@ -14,6 +14,7 @@
 #include "sim/predict.h"
 
 struct err;
+struct model_words;
 
 enum search_objective { OBJECTIVE_TIME, OBJECTIVE_COST, OBJECTIVE_MEMORY };
 extern const char *const objective_names[]; /* "time", "cost", "memory", NULL */
@@ -32,6 +33,7 @@ struct search_options {
     uint32_t schedules;    /* bit per enum plan_schedule */
     enum search_objective objective;
     int launch;            /* enum export_target: only plans that this framework can run; -1 = any */
+    const struct model_words *words; /* beside launch: what else the model's file says; NULL = nothing */
     int top, threads;
     bool exhaustive;       /* no bounds; same answer */
     bool pareto;           /* instead of the best: those that no other beats in both time and memory, fastest first;

@@ -7,6 +7,7 @@
 
 #include "cost/base/err.h"
 #include "cost/base/unit.h"
+#include "sim/writers/export.h"
 #include "sim/writers/prediction.h"
 
 enum { SCALE_MAX = 64 };
@@ -116,10 +117,28 @@ static void print_nearest(FILE *out, const struct prediction *n)
     fprintf(out, " GiB\n");
 }
 
+/* What the framework says of one of the plans that fit. */
+static void print_refusal(FILE *out, const struct question *question, const struct search_options *options, const struct plan *plan)
+{
+    static const struct model_words plain = {.activation = ""};
+    const struct export_request request = {.plan = plan, .model = question->model, .words = options->words ? options->words : &plain};
+    struct err problems = {0};
+    char name[256], *text = NULL;
+    export_plan((enum export_target)options->launch, &request, &text, NULL, &problems);
+    free(text);
+    fprintf(out, "No plan that fits is a launch of %s. It refuses, for example, %s:\n", export_target_names[options->launch], plan_format(plan, name, sizeof name));
+    for (const char *at = problems.text; *at; at += strcspn(at, "\n"), at += *at == '\n')
+        fprintf(out, "  %.*s\n", (int)strcspn(at, "\n"), at);
+}
+
 void search_print_advice(FILE *out, const struct question *question, const struct search_options *options, const struct search_result *result)
 {
-    struct prediction *p = malloc(sizeof *p);
     bool has = plan_accelerator_has(question->cluster, options->base.precision);
+    if (!result->has_nearest && options->launch >= 0 && result->rejected[REASON_LAUNCH] > 0) { /* more nodes help nothing */
+        print_refusal(out, question, options, &result->example[REASON_LAUNCH]);
+        return;
+    }
+    struct prediction *p = malloc(sizeof *p);
     if (!p)
         return;
     if (result->has_nearest)

@@ -356,7 +356,8 @@ static double memory_estimate(struct search_worker *w, enum plan_schedule schedu
 static bool framework_launches(const struct search_worker *w)
 {
     static const struct model_words plain = {.activation = ""};
-    const struct export_request request = {.plan = &w->plan, .model = w->question->model, .words = &plain};
+    const struct model_words *words = w->options->words ? w->options->words : &plain;
+    const struct export_request request = {.plan = &w->plan, .model = w->question->model, .words = words};
     char *text = NULL;
     bool good = export_plan((enum export_target)w->options->launch, &request, &text, NULL, NULL) == 0;
     free(text);
