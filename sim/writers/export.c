@@ -44,6 +44,8 @@ static void read_rope(const struct json *object, struct model_words *ret)
     copy_text(object, "rope_type", ret->rope_type, sizeof ret->rope_type);
     copy_number(object, "rope_theta", &ret->rope_base);
     copy_number(object, "factor", &ret->rope_factor);
+    copy_number(object, "mscale", &ret->rope_mscale);
+    copy_number(object, "mscale_all_dim", &ret->rope_mscale_all_dim);
     if (strcmp(ret->rope_type, "default") == 0)
         ret->rope_type[0] = '\0';
 }
@@ -63,6 +65,10 @@ void model_words_read(const struct json *root, struct model_words *ret)
         copy_number(places[i], "rope_theta", &ret->rope_base);
         copy_number(places[i], "rotary_pct", &ret->rope_share);
         copy_number(places[i], "partial_rotary_factor", &ret->rope_share);
+        copy_number(places[i], "routed_scaling_factor", &ret->routed_scale);
+        const struct json *norm = json_get(places[i], "norm_topk_prob");
+        if (norm && json_type(norm) == JSON_BOOL)
+            ret->raw_topk = !json_true(norm);
         read_rope(json_get(places[i], "rope_scaling"), ret);
         read_rope(json_get(places[i], "rope_parameters"), ret);
     }

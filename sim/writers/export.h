@@ -24,6 +24,9 @@ struct model_words {
     char activation[32]; /* hidden_act, "" = not stated */
     char rope_type[32];  /* of rope_scaling, "" = none */
     double norm_epsilon, rope_base, rope_factor, rope_share; /* 0 = not stated; share of a head that rotates */
+    double rope_mscale, rope_mscale_all_dim;                 /* of yarn, 0 = not stated */
+    double routed_scale;                                     /* of the chosen experts' weights, 0 = not stated */
+    bool raw_topk;                                           /* these weights are not brought to a sum of 1 */
 };
 void model_words_read(const struct json *root, struct model_words *ret);
 

@@ -35,6 +35,8 @@ static void add_sizes(const struct exporter *e, struct flag_list *list)
         flag_add(list, "--use-tp-pp-dp-mapping");
     else if (!export_order_is(e, dp_inside))
         export_refuse(e, "rank_order", "another order", "tp-cp-ep-dp-pp and tp-cp-ep-pp-dp", "tp-cp-ep-dp-pp");
+    if (p->tp > 1 && !p->sequence_parallel && export_has_experts(e)) /* MoELayer.forward stops there */
+        export_refuse(e, "sequence_parallel", "false with experts and tp > 1", "experts beside tensor parallelism with it", "true");
 }
 
 /* --- the pipeline ---------------------------------------------------------- */
@@ -215,8 +217,6 @@ static void add_precision(const struct exporter *e, struct flag_list *list)
         flag_add_text(list, words[p->precision].format_flag, words[p->precision].format);
         flag_add_text(list, words[p->precision].recipe_flag, words[p->precision].recipe);
     }
-    if (p->precision == PRECISION_FP16 && p->ep > 1)
-        export_refuse(e, "precision", "fp16 with ep > 1", "expert parallelism in bf16", "bf16");
     if (p->fp8_attention && precision_is_fp8(p->precision))
         flag_add(list, "--fp8-dot-product-attention");
     else if (p->fp8_attention)
@@ -238,6 +238,8 @@ static void add_recompute(const struct exporter *e, struct flag_list *list)
         flag_add_int(list, "--recompute-num-layers", p->recompute_layers < 0 ? 1 : p->recompute_layers);
         return;
     }
+    if (modules & 1U << MODULE_MOE_ACT && e->request->model && !export_has_experts(e))
+        export_refuse(e, "recompute_modules", "moe_act on a model without experts", "it with grouped experts only", "the list without moe_act");
     flag_add_words(list, "--recompute-modules", recompute_module_names, modules);
     if (p->precision == PRECISION_FP8 && modules & (1U << MODULE_MOE_ACT | 1U << MODULE_LAYERNORM))
         export_refuse(e, "recompute_modules", "moe_act or layernorm with precision fp8", "them with other recipes than delayed scaling", "fp8-block or mxfp8, or other modules");
@@ -332,6 +334,8 @@ static void add_dispatcher(const struct exporter *e, struct flag_list *list)
         err_add(e->warn, "fused_grouped_mlp changes nothing: no experts are known%s", e->request->model ? "" : " without --model");
     if (!routed)
         return;
+    if (p->precision == PRECISION_FP16 || p->precision == PRECISION_FP32)
+        export_refuse(e, "precision", p->precision == PRECISION_FP16 ? "fp16 on a model with experts" : "fp32 on a model with experts", "grouped GEMMs of experts in bf16 (--moe-grouped-gemm)", "bf16");
     flag_add(list, "--moe-grouped-gemm");
     flag_add_text(list, "--moe-token-dispatcher-type", flex ? "flex" : "alltoall");
     if (flex)
@@ -341,6 +345,12 @@ static void add_dispatcher(const struct exporter *e, struct flag_list *list)
 static void add_batch(const struct exporter *e, struct flag_list *list)
 {
     const struct plan *p = e->plan;
+    int64_t unit = 2 * (int64_t)p->cp; /* Ulysses alone would need whole parts of cp */
+    if (p->cp > 1 && p->seq_len % unit != 0) {
+        char takes[64];
+        snprintf(takes, sizeof takes, "multiples of 2 x cp = %lld", (long long)unit);
+        export_refuse(e, "seq_len", export_number(p->seq_len).text, takes, export_number((p->seq_len / unit + (p->seq_len < unit)) * unit).text);
+    }
     flag_add_int(list, "--micro-batch-size", p->micro_batch);
     flag_add_int(list, "--global-batch-size", p->global_batch);
     flag_add_int(list, "--seq-length", p->seq_len);

@@ -98,6 +98,8 @@ static void add_positions(const struct exporter *e, struct flag_list *list)
     flag_add_text(list, "--position-embedding-type", m->learned_positions ? "learned_absolute" : "rope");
     if (m->learned_positions)
         return;
+    if (m->mla && strcmp(w->rope_type, "yarn") != 0) /* Megatron-LM's default beside latent attention is yarn */
+        flag_add_text(list, "--rope-type", "rope");
     if (w->rope_base > 0 && w->rope_base < 1e15)
         flag_add_int(list, "--rotary-base", (int64_t)llround(w->rope_base));
     if (w->rope_share > 0 && w->rope_share < 1)
@@ -108,6 +110,10 @@ static void add_positions(const struct exporter *e, struct flag_list *list)
     } else if (strcmp(w->rope_type, "yarn") == 0 && m->mla) {
         flag_add_text(list, "--rope-type", "yarn");
         flag_add_double(list, "--rotary-scaling-factor", w->rope_factor > 0 ? w->rope_factor : 40);
+        if (w->rope_mscale > 0)
+            flag_add_double(list, "--mscale", w->rope_mscale);
+        if (w->rope_mscale_all_dim > 0)
+            flag_add_double(list, "--mscale-all-dim", w->rope_mscale_all_dim);
     } else if (w->rope_type[0]) {
         err_add(e->warn, "rope_scaling '%s' of model '%s' is not written: it changes no time, and no flag of Megatron-LM says it", w->rope_type, m->name);
     }
@@ -184,6 +190,24 @@ static void add_windows(const struct exporter *e, struct flag_list *list)
         flag_add_text(list, "--window-attn-skip-freq", pattern(list, bit, (int)m->layers));
 }
 
+/* Megatron-LM takes the softmax of the chosen experts' scores alone, which sums to 1, unless told otherwise. */
+static void add_router(const struct exporter *e, struct flag_list *list)
+{
+    const struct model *m = e->request->model;
+    const struct model_words *w = e->request->words;
+    bool sigmoid = m->router_bias && !m->expert_bias, before = !sigmoid && (w->raw_topk || m->experts_per_token == 1); /* balanced by a bias on the scores */
+    if (sigmoid) {
+        flag_add_text(list, "--moe-router-score-function", "sigmoid");
+        flag_add(list, "--moe-router-enable-expert-bias");
+    } else if (before) {
+        flag_add(list, "--moe-router-pre-softmax");
+    }
+    if (w->routed_scale > 0 && w->routed_scale != 1 && (sigmoid || before))
+        flag_add_double(list, "--moe-router-topk-scaling-factor", w->routed_scale);
+    else if (w->routed_scale > 0 && w->routed_scale != 1)
+        err_add(e->warn, "routed_scaling_factor %g of model '%s' is not written: it changes no time, and no flag of Megatron-LM says it beside norm_topk_prob", w->routed_scale, m->name);
+}
+
 static void add_experts(const struct exporter *e, struct flag_list *list)
 {
     const struct model *m = e->request->model;
@@ -204,12 +228,7 @@ static void add_experts(const struct exporter *e, struct flag_list *list)
         flag_add_int(list, "--moe-router-num-groups", m->n_group);
         flag_add_int(list, "--moe-router-group-topk", m->topk_group);
     }
-    if (m->router_bias && !m->expert_bias) { /* balanced by a bias on the scores */
-        flag_add_text(list, "--moe-router-score-function", "sigmoid");
-        flag_add(list, "--moe-router-enable-expert-bias");
-    } else if (m->experts_per_token == 1) {
-        flag_add(list, "--moe-router-pre-softmax");
-    }
+    add_router(e, list);
     for (int i = 0; i < m->layers; i++)
         bit[i] = m->kinds[m->kind_of_layer[i]].moe;
     if (kind_of(m, false))

@@ -271,6 +271,8 @@ static void print_model(const struct exporter *e, FILE *out)
         fprintf(out, "# torchrun --nnodes %lld --nproc-per-node %d -m torchtitan.train --job.config_file THIS_FILE\n", (long long)nodes, per_node);
     if (m && !name)
         err_add(e->warn, "model '%s' of family '%s' is none that torchtitan has: register yours, and name it under [model]", m->name, m->family);
+    if (name)
+        err_add(e->warn, "[model] names no flavor: add the one of model '%s' (torchtitan's own names), or torchtitan trains its debugmodel", m->name);
     if (!name && !converter)
         return;
     fprintf(out, "[model]\n");

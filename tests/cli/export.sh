@@ -41,6 +41,34 @@ has "--pipeline-model-parallel-layout 'Et*2|t*2|t*2|t*2|t*2|t*2|t*2|t*2|t*2|t*2|
     '--exp-avg-sq-dtype bf16'
 has_not --num-virtual-stages --kv-channels --group-query-attention
 
+# What arguments.py, transformer_config.py and MoELayer stop at.
+experts='"dp": 4, "global_batch": 64'
+plan "{\"precision\": \"fp16\", $experts}"
+refused 1 "field 'precision' is fp16 on a model with experts, but Megatron-LM takes grouped GEMMs" "$plansim" export --plan plan.json --model "$models/mixtral-8x7b.json" --to megatron
+plan "{\"precision\": \"fp32\", $experts}"
+refused 1 "field 'precision' is fp32 on a model with experts" "$plansim" export --plan plan.json --model "$models/mixtral-8x7b.json" --to megatron
+plan "{\"tp\": 2, $experts}"
+refused 1 "field 'sequence_parallel' is false with experts and tp > 1" "$plansim" export --plan plan.json --model "$models/mixtral-8x7b.json" --to megatron
+plan '{"cp": 2, "context_parallel": "ulysses", "dp": 4, "global_batch": 64, "seq_len": 4098}'
+refused 1 "field 'seq_len' is 4098, but Megatron-LM takes multiples of 2 x cp = 4; nearest valid: 4096" "$plansim" export --plan plan.json --model "$models/llama-3.1-8b.json" --to megatron
+plan '{"dp": 8, "global_batch": 64, "recompute": "selective", "recompute_modules": ["core_attn", "moe_act"]}'
+refused 1 "field 'recompute_modules' is moe_act on a model without experts" "$plansim" export --plan plan.json --model "$models/llama-3.1-8b.json" --to megatron
+
+# How the weights of the chosen experts are made, and where latent attention turns: Megatron-LM's defaults are others.
+plan "{$experts}"
+sed 's/"norm_topk_prob": true/"norm_topk_prob": false, "routed_scaling_factor": 2.5/' "$models/qwen3-30b-a3b.json" >raw.json
+expect 0 "$plansim" export --plan plan.json --model raw.json --to megatron
+has '--moe-router-pre-softmax' '--moe-router-topk-scaling-factor 2.5'
+expect 0 "$plansim" export --plan plan.json --model "$models/qwen3-30b-a3b.json" --to megatron
+has_not --moe-router-pre-softmax --moe-router-topk-scaling-factor
+expect 0 "$plansim" export --plan plan.json --model "$models/deepseek-v3.json" --to megatron
+has '--rope-type rope'
+sed 's/"norm_topk_prob": true/"routed_scaling_factor": 2.5, "rope_scaling": {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 0.707}/' \
+    "$models/deepseek-v3.json" >yarn.json
+expect 0 "$plansim" export --plan plan.json --model yarn.json --to megatron
+has '--rope-type yarn' '--rotary-scaling-factor 40' '--mscale 1' '--mscale-all-dim 0.707' '--moe-router-topk-scaling-factor 2.5'
+has_not '--rope-type rope'
+
 # First and last stage; full recompute of some layers; GPT-3 has biases, learned positions and a tied head.
 plan '{"tp": 8, "sequence_parallel": true, "pp": 4, "dp": 2, "layers_per_stage": [23, 25, 25, 23], "recompute": "full", "recompute_layers": 4, "seq_len": 2048}'
 expect 0 "$plansim" export --plan plan.json --model "$models/gpt3-175b.json" --to megatron
@@ -102,6 +130,7 @@ has 'data_parallel_replicate_degree = 2' 'data_parallel_shard_degree = 2' 'fsdp_
     '  ["tok_embeddings", "layers.0", "layers.1", "layers.2", "layers.3", "layers.4", "layers.5", "layers.6"],' \
     '  ["layers.24", "layers.25", "layers.26", "layers.27", "layers.28", "layers.29", "layers.30", "layers.31", "norm", "output"],'
 stdout_has '^# torchrun --nnodes 8 --nproc-per-node 8'
+stderr_has "\[model\] names no flavor"
 if python3 -c 'import tomllib' 2>/dev/null; then
     python3 -c 'import tomllib; tomllib.load(open("out", "rb"))' || fail "no TOML: $last"
 fi
@@ -134,6 +163,13 @@ for framework in megatron deepspeed torchtitan; do
     expect 0 "$plansim" export --plan found.json --model "$models/llama-3.1-8b.json" --cluster "$cluster" --to $framework
 done
 refused 1 "model 'gemma' has norms behind" "$plansim" search --model gemma.json --cluster "$cluster" --gbs 256 --seq 4096 --launch megatron
+
+# An activation is no shape, but no launch either; what a search refuses all plans for is said.
+sed 's/gemma2/gemma/; s/"sliding_window":4096,//; s/hidden_activation/hidden_act/' gemma.json >gelu.json
+refused 1 "has the activation 'gelu_pytorch_tanh' in a gated MLP" "$plansim" search --model gelu.json --cluster "$cluster" --gbs 256 --seq 4096 --launch megatron
+expect 1 "$plansim" search --model "$models/llama-3.1-8b.json" --cluster "$cluster" --gbs 256 --seq 4096 --launch megatron --fix lora_rank=16
+stdout_has 'No plan that fits is a launch of megatron. It refuses, for example, TP'
+stdout_has "  field 'lora_rank' is 16, but Megatron-LM takes all weights"
 
 # A plan that is none, or not for this model or cluster, is bad input.
 plan '{"tp": 3, "dp": 5}'
