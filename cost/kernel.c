@@ -1,7 +1,7 @@
 /* Kernel times from the fitted forms.
  *
  * GEMM (P5, P7, RT9; fits.md section 1): t = t0 + 2(m+a)(n+b)(k+c)/(P e), optionally
- * with the last wave's tail and times (1 + t/t1)^d; then divided by `sustained`,
+ * with the last wave's idle tiles and times (1 + t/t1)^d; then divided by `sustained`,
  * because forms and measured points are of bursts and training runs at the power cap (fits.md section 2).
  * Attention: fits.md section 4. Grouped GEMM: section 5 (E5): below ~300 tokens
  * per expert the pad on m is the cost of streaming the expert's weights. Their wgrad streams the gradients instead. */
@@ -25,18 +25,19 @@ static double sustained(const struct accelerator *accelerator, enum rate rate)
 
 #define GEMM_TILE 128.0
 
-/* Time of a product / that with the last wave of its tiles full. */
-static double tail(const struct gemm_form *form, double multiprocessors, double m, double n)
+/* FLOP of the idle part of the last wave of tiles that is paid; below 0.3 waves less and less. At most the share by which m
+ * is rounded to whole tiles: else a tile more could take less time. */
+static double tail(const struct gemm_form *form, double multiprocessors, double m, double n, double k)
 {
-    double waves = ceil(m / GEMM_TILE) * n / GEMM_TILE / multiprocessors;
-    return 1 + form->tail * (ceil(waves) - waves) / fmax(waves, 0.3);
+    double waves = ceil(m / GEMM_TILE) * n / GEMM_TILE / multiprocessors, share = fmin(form->tail, form->round_m);
+    return share * (ceil(waves) - waves) * fmin(1, waves / 0.3) * 2 * GEMM_TILE * GEMM_TILE * multiprocessors * (k + form->pad_k);
 }
 
 double kernel_form_s(const struct gemm_form *form, double peak, double multiprocessors, double m, double n, double k)
 {
     double whole = form->round_m > 0 ? m + form->round_m * (GEMM_TILE * ceil(m / GEMM_TILE) - m) : m;
-    double product = 2 * (whole + form->pad_m) * (n + form->pad_n) * (k + form->pad_k) / (peak * form->eff);
-    double t = form->t0_s + (form->tail > 0 ? product * tail(form, multiprocessors, m, n) : product);
+    double product = 2 * (whole + form->pad_m) * (n + form->pad_n) * (k + form->pad_k);
+    double t = form->t0_s + (form->tail > 0 ? product + tail(form, multiprocessors, m, n, k) : product) / (peak * form->eff);
     if (form->throttle > 0)
         t *= pow(1 + t / form->throttle_s, form->throttle);
     return t;

@@ -23,11 +23,11 @@ enum provenance { PROVENANCE_MEASURED, PROVENANCE_PUBLISHED, PROVENANCE_DATASHEE
 extern const char *const provenance_names[]; /* "measured","published","datasheet","assumed", NULL */
 
 /* GEMM m x n x k:
- *   t = t0 + 2 (m'+pad_m)(n+pad_n)(k+pad_k) / (peak * eff) * (1 + tail (ceil(W) - W) / max(W, 0.3)),
- *   then * (1 + t/throttle_s)^throttle
- * with m' = m + round_m (128 ceil(m/128) - m), W = ceil(m/128) n/128 / multiprocessors: tiles that are begun are done,
- * and the last wave of tiles is not full (shared/design/cost-model.md section 1; round_m = tail = 0: forms P5 and P7; with
- * both RT9, but with n as it is in W, so that no product is faster for being larger). One per rate class. */
+ *   t = t0 + 2 ((m'+pad_m)(n+pad_n) + tail idle) (k+pad_k) / (peak * eff), then * (1 + t/throttle_s)^throttle
+ * with m' = m + round_m (128 ceil(m/128) - m), W = ceil(m/128) n/128 / multiprocessors waves of tiles, and idle =
+ * 128 x 128 multiprocessors (ceil(W) - W) min(1, W/0.3): tiles that are begun are done, and the last wave is not full
+ * (shared/design/cost-model.md section 1; round_m = tail = 0: forms P5 and P7; with both RT9, but with n as it is in W, idle
+ * tiles without the pads, and tail no more than round_m, so that no product is faster for being larger). One per rate class. */
 struct gemm_form {
     double eff, t0_s, pad_m, pad_n, pad_k, throttle, throttle_s; /* throttle 0 = none; eff 0 = unknown */
     double round_m, tail;                                        /* 0 = none */

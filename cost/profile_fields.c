@@ -73,7 +73,7 @@ static const struct profile_field gemm_fields[] = {
     NUMBER("throttle", ONE, G(throttle), 0, 2, 0, +1, "exponent of slowing down with time; 0 = none"),
     NUMBER("throttle_s", SECONDS, G(throttle_s), 0, 1e6, 0, -1, "time at which slowing down begins"),
     NUMBER("round_m", ONE, G(round_m), 0, 1, 0, +1, "share of the way to a multiple of 128 that m is rounded up"),
-    NUMBER("tail", ONE, G(tail), 0, 1, 0, +1, "share of the last wave of tiles that is paid where it is not full"),
+    NUMBER("tail", ONE, G(tail), 0, 1, 0, +1, "share of the last wave of tiles that is paid where it is not full; at most round_m counts"),
     NUMBER("wgrad", ONE, G(wgrad), 0.1, 10, 1.06, +1, "time of the weight gradient / forward"),
     LAST,
 };

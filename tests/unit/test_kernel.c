@@ -56,6 +56,29 @@ static void test_kernels_monotone(const char *name)
     CHECK_DOUBLE(kernel_gemm_s(&a, RATE_16BIT, 0, 5, 5), 0, 0);
 }
 
+static double uniform(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 11) / 9007199254740992.0;
+}
+
+/* Any form, fitted or written by hand, on any machine: a row, column or term more never takes less time. */
+static void test_forms_monotone(void)
+{
+    uint64_t state = 20261130;
+    int faster = 0;
+    for (int i = 0; i < 200000; i++) {
+        struct gemm_form f = {.eff = 0.1 + uniform(&state), .t0_s = 1e-5 * uniform(&state), .pad_m = 200 * uniform(&state), .pad_n = 1200 * uniform(&state),
+                              .pad_k = 200 * uniform(&state), .round_m = uniform(&state), .tail = uniform(&state)};
+        double m = floor(pow(65536, uniform(&state))), n = floor(pow(65536, uniform(&state))), k = floor(pow(65536, uniform(&state))), units = 1 + floor(300 * uniform(&state));
+        if (i % 2)
+            m = 128 * ceil(m / 128); /* where the next row begins a tile */
+        double t = kernel_form_s(&f, 1e15, units, m, n, k) * (1 - 1e-12);
+        faster += kernel_form_s(&f, 1e15, units, m + 1, n, k) < t || kernel_form_s(&f, 1e15, units, m, n + 1, k) < t || kernel_form_s(&f, 1e15, units, m, n, k + 1) < t;
+    }
+    CHECK_INT(faster, 0);
+}
+
 /* The time of each operation grows with the bytes, and a faster network is never slower. */
 static void test_collectives_monotone(void)
 {
@@ -185,6 +208,7 @@ int main(void)
                                                "l40s", "b200-sxm", "b300", "gb200", "gb300", "mi300x"};
     for (size_t i = 0; i < sizeof accelerators / sizeof *accelerators; i++)
         test_kernels_monotone(accelerators[i]);
+    test_forms_monotone();
     test_collectives_monotone();
     test_lines_in_turn();
     test_group_stays_in_node();
