@@ -1,6 +1,9 @@
 #include "sim/calibrate_gemm.h"
 
 #include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cost/base/arena.h"
@@ -146,18 +149,44 @@ static void fit(const struct shape *shapes, int n, const struct machine *machine
     ret->n = n;
 }
 
+static int by_size(const void *a, const void *b)
+{
+    return memcmp(a, b, offsetof(struct shape, time_s));
+}
+
+/* A shape that was timed again and again tells of tiles no more than once. */
+static int count_different(const struct shape *shapes, int n, struct arena *arena)
+{
+    int different = n > 0;
+    struct shape *sorted = arena_array(arena, (size_t)n + 1, sizeof *sorted);
+    memcpy(sorted, shapes, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_size);
+    for (int i = 1; i < n; i++)
+        different += by_size(&sorted[i - 1], &sorted[i]) != 0;
+    return different;
+}
+
 /* The plain form, or the one with tiles where it pays. */
 static void fit_best(const struct shape *shapes, int n, struct machine *machine, const double *measured_s, struct arena *arena, struct gemm_fit *ret)
 {
     struct gemm_fit tiled = *ret;
     machine->parameters = PLAIN;
     fit(shapes, n, machine, measured_s, arena, ret);
-    if (n < many_shapes)
+    if (count_different(shapes, n, arena) < many_shapes)
         return;
     machine->parameters = TILED;
     fit(shapes, n, machine, measured_s, arena, &tiled);
     if (tiled.median < 0.9 * ret->median)
         *ret = tiled;
+}
+
+static int too_few(const char *path, const struct kernel_choice *choice, int n, int left_out, struct err *err)
+{
+    char left[96] = "";
+    if (left_out > 0)
+        snprintf(left, sizeof left, " (%d more have a dimension under %g, or no positive time_us)", left_out, smallest_dimension);
+    return err_add(err, "table '%s': %d burst GEMMs of dtype %s%s%s%s; at least 3 are needed, some 40 are good", path, n, choice->dtype, *choice->gpu ? " and gpu " : "",
+                   choice->gpu, left);
 }
 
 int calibrate_gemm(const char *path, const struct accelerator *accelerator, enum rate rate, const struct kernel_choice *choice, struct arena *arena,
@@ -174,7 +203,7 @@ int calibrate_gemm(const char *path, const struct accelerator *accelerator, enum
     csv_release(&csv);
     bursts = split(shapes, n);
     if (result == 0 && bursts < 3)
-        result = err_add(err, "table '%s': %d GEMMs of this kind; at least 3 are needed, some 40 are good", path, bursts);
+        result = too_few(path, choice, bursts, ret->left_out, err);
     if (result != 0)
         return result;
     double *measured_s = arena_array(arena, (size_t)n, sizeof *measured_s);

@@ -1,7 +1,7 @@
 /* Measured GEMMs -> the GEMM form of an accelerator.
  *
  * t = t0 + 2 (m+a)(n+b)(k+c) / (peak e): e, t0 and the pads by a robust fit of log t, the pads held near 64, 64, 100
- * (which serve all accelerators measured so far), so that some forty shapes are enough. Where there are hundreds, whole
+ * (which serve all accelerators measured so far), so that some forty shapes are enough. Where there are hundreds of different ones, whole
  * tiles and the tail of the last wave are fitted too (struct gemm_form), and kept where they lower the median error by a
  * tenth, as on A100: cuBLAS of Hopper and later dodges tails. Shapes timed in a loop of seconds instead of a burst (column
  * mode: sustained) give the derate under the power cap. */

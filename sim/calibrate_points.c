@@ -98,8 +98,6 @@ static struct json *gemm_to_json(const struct gemm_fit *fit)
 static int find_accelerator(struct answer *a, const struct profile *profile, enum rate rate, struct accelerator *ret)
 {
     const struct points_arguments *p = a->arguments;
-    if (!p->accelerator)
-        return err_add(a->err, "--accelerator NAME is needed: whose kernels these are (its peak is in the profile)");
     if (profile_accelerator(profile, p->accelerator, ret, a->err) < 0)
         return -1;
     return ret->peak_flop_per_s[rate] > 0 ? 0 : err_add(a->err, "accelerator '%s' has no %s rate", p->accelerator, profile_rate_names[rate]);

@@ -396,6 +396,10 @@ int cmd_calibrate(int argc, char **argv)
             err_add(&err, "only one file can be '-': standard input holds one");
         else if (a.intervals && a.leave_out)
             err_add(&err, "--intervals and --leave-groups-out are two questions: ask one at a time");
+        else if (points && (a.intervals || a.leave_out))
+            err_add(&err, "%s is a question about measured runs (--measured), not about kernels or collectives", a.intervals ? "--intervals" : "--leave-groups-out");
+        else if ((a.points.gemm || a.points.attention || a.points.experts) && !a.points.accelerator)
+            err_add(&err, "--accelerator NAME is needed: whose kernels these are (its peak is in the profile)");
         else if (points && a.measured)
             err_add(&err, "--measured is fitted by a command of its own, after those of kernels and collectives");
         else

@@ -76,6 +76,13 @@ says err 'Bus error'
 printf 'm,n,k,time_us\n512,512,512,9\n' > few.csv
 expect few 3 "$program" calibrate --gemm few.csv --accelerator h100-sxm
 says err 'at least 3'
+printf 'm,n,k,time_us\n512,512,512,nan\n512,512,512,-1\n512,512,8,1\n' > broken.csv
+expect broken 3 "$program" calibrate --gemm broken.csv --accelerator h100-sxm
+says err "0 burst GEMMs of dtype bf16 (3 more have a dimension under 256, or no positive time_us)"
+expect whose 2 "$program" calibrate --gemm few.csv
+says err '--accelerator NAME is needed'
+expect no-groups 2 "$program" calibrate --gemm few.csv --accelerator h100-sxm --leave-groups-out
+says err '--leave-groups-out is a question about measured runs'
 {
     echo 'batch,seq,heads,head_dim,direction,time_us'
     for seq in 1024 2048 4096 8192; do

@@ -85,6 +85,12 @@ static void fits_tiles(void)
     CHECK(fit.n > 200 && fit.median < 0.003);
     CHECK_DOUBLE(fit.form.tail, 0.2, 0.1);
     CHECK_DOUBLE(fit.form.round_m, 0.9, 0.1);
+    used = (size_t)snprintf(text, sizeof text, "m,n,k,time_us\n"); /* one shape again and again tells nothing of tiles */
+    for (int i = 0; i < 400; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "1024,1024,%d,%d.5\n", 1024 << i % 4, 10 << i % 4);
+    CHECK_INT(calibrate_gemm(write_file("again", text), &measured, RATE_16BIT, &every, &arena, &fit, &err), 0);
+    CHECK_INT(fit.n, 400);
+    CHECK(fit.form.tail == 0 && fit.form.round_m == 0);
     arena_release(&arena);
 }
 
