@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cost/base/arena.h"
+#include "cost/base/csv.h"
 #include "cost/base/err.h"
 #include "cost/base/json.h"
 #include "cost/base/opt.h"
@@ -274,7 +275,8 @@ static void print_groups_csv(const struct left_out *groups, int n)
     for (int g = 0; g <= n; g++) {
         const struct left_out *at = &groups[g];
         char moves[400];
-        printf("%s,%d,%.4f,%.4f,%.4f,%.4f,%.4f,%.3f,%d,%s\n", group_name(at), at->fitted.n, at->fitted.median, at->fitted.p90, at->unseen.median,
+        csv_print(group_name(at), stdout);
+        printf(",%d,%.4f,%.4f,%.4f,%.4f,%.4f,%.3f,%d,%s\n", at->fitted.n, at->fitted.median, at->fitted.p90, at->unseen.median,
                at->unseen.p90, at->unseen.signed_median, ratio_of(at), at->lost, moves_of(at, moves, sizeof moves));
     }
 }

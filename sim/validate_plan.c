@@ -335,7 +335,11 @@ static void set_adapters(const struct run *run, struct run_plan *ret)
  * 2024 (mosaicml/llm-foundry #722, #1023); InternEvo's instructions and images: v1.0.5 (its doc/en/install.md). */
 static bool has_flash1(const struct run *run)
 {
-    return strcmp(run->stack, "internevo") == 0 || (strcmp(run->stack, "fsdp1") == 0 && strcmp(run->date, "2024-03") < 0);
+    static const char *const second[] = {"flash2", "flash 2", "flash-2", "attention2", "attention 2", "attention-2", "attn2", "attn 2", "attn-2", "attentionv2", "attention v2", "flash v2"};
+    for (size_t i = 0; i < sizeof second / sizeof *second; i++)
+        if (says(run->kernels, second[i]))
+            return false;
+    return strcmp(run->stack, "internevo") == 0 || (strcmp(run->stack, "fsdp1") == 0 && *run->date && strcmp(run->date, "2024-03") < 0);
 }
 
 static void set_attention(const struct run *run, struct run_plan *ret)
@@ -344,14 +348,15 @@ static void set_attention(const struct run *run, struct run_plan *ret)
     bool unfused = says(run->kernels, "no flash") || strcmp(run->kernels, "torch") == 0 || strcmp(run->kernels, "fused") == 0;
     bool early = before_flash(run) && strcmp(stack_words(run)->ours, "megatron") == 0;
     bool fork = strcmp(run->stack, "megatron-zb") == 0 && strcmp(run->date, "2024-06") < 0; /* the fork of 2023 */
-    if (says(run->kernels, "attentionv1") || has_flash1(run))
+    bool first = says(run->kernels, "attentionv1");
+    if (first || has_flash1(run))
         ret->plan.attention = ATTENTION_FLASH1;
-    if (flash)
-        return;
-    if (strcmp(run->kernels, "torch") == 0)
+    if (!flash && strcmp(run->kernels, "torch") == 0)
         ret->plan.attention = ATTENTION_EAGER;
-    else if (unfused || early || fork)
+    else if (!flash && (unfused || early || fork))
         ret->plan.attention = ATTENTION_UNFUSED;
+    if (!first && ret->plan.attention == ATTENTION_FLASH1)
+        note(ret->assumed, "attention flash1");
     if (!unfused && ret->plan.attention == ATTENTION_UNFUSED)
         note(ret->assumed, "attention unfused");
 }
@@ -459,7 +464,7 @@ static void set_network(const struct run *run, struct run_plan *ret)
     }
     if (!(gbps > 0))
         return;
-    if (many >= 1) {
+    if (many >= 1 && many <= 1024) {
         ret->nics_per_node = (int)many;
         ret->nic_gbps = gbps;
     } else if (says(unit, "per node") || says(unit, "inter-node")) {

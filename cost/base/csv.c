@@ -160,3 +160,17 @@ const char *csv_cell(const struct csv *csv, size_t row, int column)
 {
     return column < 0 ? "" : csv->cell[row * (size_t)csv->n_columns + (size_t)column];
 }
+
+void csv_print(const char *text, FILE *out)
+{
+    bool quote = strpbrk(text, ",\"\n\r") != NULL;
+    if (quote)
+        putc('"', out);
+    for (; *text; text++) {
+        if (*text == '"')
+            putc('"', out);
+        putc(*text, out);
+    }
+    if (quote)
+        putc('"', out);
+}

@@ -8,6 +8,7 @@
 #define COST_BASE_CSV_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "cost/base/arena.h"
 
@@ -30,5 +31,8 @@ void csv_release(struct csv *csv);
 
 int csv_column(const struct csv *csv, const char *name);                /* -1 = there is none */
 const char *csv_cell(const struct csv *csv, size_t row, int column);    /* "" for column -1 */
+
+/* A cell, in quotes where it needs them. */
+void csv_print(const char *text, FILE *out);
 
 #endif

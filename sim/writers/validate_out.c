@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cost/base/csv.h"
 #include "cost/base/json.h"
 #include "cost/plan.h"
 #include "cost/profile.h"
@@ -84,20 +85,6 @@ void validate_print(FILE *out, const struct validation *v, const struct validate
 
 /* ---- CSV ---- */
 
-static void csv_text(FILE *out, const char *text)
-{
-    bool quote = strpbrk(text, ",\"\n\r") != NULL;
-    if (quote)
-        putc('"', out);
-    for (; *text; text++) {
-        if (*text == '"')
-            putc('"', out);
-        putc(*text, out);
-    }
-    if (quote)
-        putc('"', out);
-}
-
 static void csv_number(FILE *out, double value, const char *format)
 {
     putc(',', out);
@@ -111,7 +98,7 @@ void validate_print_csv(FILE *out, const struct validation *v)
     for (int row = 0; row < v->table.n; row++) {
         const struct outcome *o = &v->outcome[row];
         double none = (double)NAN;
-        csv_text(out, o->run->id);
+        csv_print(o->run->id, out);
         csv_number(out, o->predicted ? o->step_time_s : none, "%.6g");
         csv_number(out, o->predicted ? o->low_s : none, "%.6g");
         csv_number(out, o->predicted ? o->high_s : none, "%.6g");
@@ -120,9 +107,9 @@ void validate_print_csv(FILE *out, const struct validation *v)
         csv_number(out, o->predicted ? o->memory_gib : none, "%.3f");
         csv_number(out, run_memory_gib(o->run), "%.3f");
         fprintf(out, ",%s,", !o->predicted ? "" : o->fits ? "yes" : "no");
-        csv_text(out, o->mapped.assumed);
+        csv_print(o->mapped.assumed, out);
         putc(',', out);
-        csv_text(out, o->mapped.reason);
+        csv_print(o->mapped.reason, out);
         putc('\n', out);
     }
 }

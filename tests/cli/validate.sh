@@ -63,6 +63,19 @@ says out '^group,runs,fitted_median,fitted_p90,unseen_median,unseen_p90,unseen_s
 says out '^all,2,0'
 expect left-out-json 0 "$program" calibrate --measured groups.csv --models models.json --folds 0 --leave-groups-out --format json
 says out '"groups_left_out"'
+sed 's/^b,mine/b,"theirs, ""or ours"""/' runs.csv > quoted.csv
+expect left-out-quoted 0 "$program" calibrate --measured quoted.csv --models models.json --folds 0 --leave-groups-out --format csv
+says out '^"theirs, ""or ours""",1,0'
+cat > versions.csv <<END
+id,date,stack,accelerator,gpus,model,tp,pp,mbs,gbs,seq_len,kernels
+undated,,fsdp1,h100-sxm,8,m,1,1,1,64,4096,
+early,2023-11,fsdp1,h100-sxm,8,m,1,1,1,64,4096,
+second,2023-11,fsdp1,h100-sxm,8,m,1,1,1,64,4096,flash attention 2
+END
+expect attention-version 0 "$program" validate versions.csv --models models.json --format csv
+says out '^early,.*attention flash1'
+grep -q '^undated,.*flash1\|^second,.*flash1' out && { echo 'flash1 where it is not'; failed=1; }
+[ "$(sed -n 's/^undated,\([^,]*\),.*/\1/p' out)" = "$(sed -n 's/^second,\([^,]*\),.*/\1/p' out)" ] || { echo 'a version that nobody stated'; cat out; failed=1; }
 expect two-questions 2 "$program" calibrate --measured groups.csv --models models.json --intervals --leave-groups-out
 says err 'one at a time'
 expect both-piped 2 "$program" calibrate --measured - --models - < runs.csv
