@@ -226,10 +226,23 @@ static void add_precision(const struct exporter *e, struct flag_list *list)
 
 /* --- activations ----------------------------------------------------------- */
 
+/* What selective recompute repeats, as it is priced (cost/ops_layer.c): the core where it keeps scores; flash attention keeps
+ * none, and what is cheap is repeated instead. */
+static uint32_t repeated_modules(const struct exporter *e)
+{
+    const struct plan *p = e->plan;
+    const struct model *m = e->request->model;
+    if (p->recompute != RECOMPUTE_SELECTIVE || p->recompute_modules)
+        return p->recompute == RECOMPUTE_SELECTIVE ? p->recompute_modules : 0;
+    if (p->attention >= ATTENTION_UNFUSED)
+        return 1U << MODULE_CORE_ATTN;
+    return 1U << MODULE_LAYERNORM | (export_has_experts(e) ? 1U << MODULE_MOE_ACT : 0) | (m && m->mla ? 1U << MODULE_MLA_UP_PROJ : 0);
+}
+
 static void add_recompute(const struct exporter *e, struct flag_list *list)
 {
     const struct plan *p = e->plan;
-    uint32_t modules = p->recompute_modules ? p->recompute_modules : 1U << MODULE_CORE_ATTN;
+    uint32_t modules = repeated_modules(e);
     if (p->recompute == RECOMPUTE_NONE || (p->recompute == RECOMPUTE_FULL && p->recompute_layers == 0))
         return;
     flag_add_text(list, "--recompute-granularity", recompute_names[p->recompute]);
@@ -299,7 +312,7 @@ static void add_graphs(const struct exporter *e, struct flag_list *list)
 {
     const struct plan *p = e->plan;
     uint32_t attention = 1U << MODULE_CORE_ATTN | 1U << MODULE_MLA_UP_PROJ, experts = 1U << MODULE_MOE | 1U << MODULE_SHARED_EXPERTS;
-    uint32_t modules = p->recompute != RECOMPUTE_SELECTIVE ? 0 : p->recompute_modules ? p->recompute_modules : 1U << MODULE_CORE_ATTN;
+    uint32_t modules = repeated_modules(e);
     const char *name = cuda_graph_names[p->cuda_graph];
     bool routed = export_has_experts(e);
     if (p->cuda_graph == CUDA_GRAPH_NONE)

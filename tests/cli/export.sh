@@ -54,6 +54,20 @@ refused 1 "field 'seq_len' is 4098, but Megatron-LM takes multiples of 2 x cp = 
 plan '{"dp": 8, "global_batch": 64, "recompute": "selective", "recompute_modules": ["core_attn", "moe_act"]}'
 refused 1 "field 'recompute_modules' is moe_act on a model without experts" "$plansim" export --plan plan.json --model "$models/llama-3.1-8b.json" --to megatron
 
+# Selective without a list is what was priced: with flash attention the core keeps nothing, what is cheap is repeated.
+plan '{"dp": 8, "global_batch": 64, "recompute": "selective"}'
+expect 0 "$plansim" export --plan plan.json --model "$models/llama-3.1-8b.json" --to megatron
+has '--recompute-modules layernorm'
+expect 0 "$plansim" export --plan plan.json --model "$models/qwen3-30b-a3b.json" --to megatron
+has '--recompute-modules layernorm moe_act'
+expect 0 "$plansim" export --plan plan.json --model "$models/deepseek-v3.json" --to megatron
+has '--recompute-modules layernorm moe_act mla_up_proj'
+plan '{"dp": 8, "global_batch": 64, "recompute": "selective", "precision": "fp8"}'
+refused 1 "field 'recompute_modules' is moe_act or layernorm with precision fp8" "$plansim" export --plan plan.json --model "$models/llama-3.1-8b.json" --to megatron
+plan '{"dp": 8, "global_batch": 64, "recompute": "selective", "attention": "unfused"}'
+expect 0 "$plansim" export --plan plan.json --model "$models/llama-3.1-8b.json" --to megatron
+has '--recompute-modules core_attn'
+
 # How the weights of the chosen experts are made, and where latent attention turns: Megatron-LM's defaults are others.
 plan "{$experts}"
 sed 's/"norm_topk_prob": true/"norm_topk_prob": false, "routed_scaling_factor": 2.5/' "$models/qwen3-30b-a3b.json" >raw.json

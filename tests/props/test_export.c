@@ -315,7 +315,8 @@ static struct plan same_plan(struct plan p)
     if (p.zero == 0)
         p.overlap.dp_param = false;
     if (p.recompute == RECOMPUTE_SELECTIVE && p.recompute_modules == 0)
-        p.recompute_modules = 1U << MODULE_CORE_ATTN;
+        p.recompute_modules = p.attention == ATTENTION_UNFUSED ? 1U << MODULE_CORE_ATTN
+                                                               : 1U << MODULE_LAYERNORM | (p.ep * p.etp > 1 ? 1U << MODULE_MOE_ACT : 0);
     if (p.cross_entropy == CROSS_ENTROPY_UNFUSED)
         p.cross_entropy = CROSS_ENTROPY_STACK;
     if (p.tp == 1)
@@ -539,7 +540,7 @@ static const struct {
     const char *plan, *without; /* fields that mean nothing in it */
 } bases[] = {
     {EXPORT_MEGATRON, "{\"tp\":2,\"sequence_parallel\":true,\"cp\":2,\"pp\":2,\"vp\":2,\"schedule\":\"interleaved\",\"dp\":4,\"ep\":2,\"zero\":1,\"recompute\":\"selective\","
-                      "\"precision\":\"fp8\",\"grad_dtype\":\"fp32\"}", ""},
+                      "\"precision\":\"fp8-block\",\"grad_dtype\":\"fp32\"}", ""},
     {EXPORT_DEEPSPEED, "{\"tp\":2,\"dp\":8,\"zero\":2,\"grad_dtype\":\"fp32\",\"recompute\":\"full\",\"stack\":\"deepspeed\",\"precision\":\"fp16\"}",
      " context_parallel schedule schedule_group vp layers_per_stage rank_order moe_dispatcher overlap.p2p "},
     {EXPORT_TORCHTITAN, "{\"tp\":2,\"sequence_parallel\":true,\"cp\":2,\"pp\":2,\"vp\":2,\"schedule\":\"interleaved\",\"dp\":8,\"ep\":8,\"zero\":3,\"recompute\":\"selective\","
