@@ -224,18 +224,33 @@ static int answer(const struct arguments *a, struct inputs *in, const struct sea
     return EXIT_ANSWERED;
 }
 
-/* A model that the framework cannot build has no plan: said once, before all of them are refused for it. */
-static int check_launch(const struct arguments *a, const struct inputs *in, struct err *err)
+static int try_launch(const struct arguments *a, const struct inputs *in, const struct plan *plan, struct err *err)
 {
-    struct plan plan;
     char *text = NULL;
-    if (a->launch < 0)
-        return 0;
-    plan_defaults(&plan);
-    const struct export_request request = {.plan = &plan, .model = &in->model, .words = &in->words};
+    const struct export_request request = {.plan = plan, .model = &in->model, .words = &in->words};
     int result = export_plan((enum export_target)a->launch, &request, &text, NULL, err);
     free(text);
     return result;
+}
+
+/* A model, or a field of all plans, that the framework cannot run is said once, before all of them are refused for it:
+ * what it refuses on one rank, whatever the search varies there, it refuses on all. */
+static int check_launch(const struct arguments *a, const struct inputs *in, const struct search_options *o, struct err *err)
+{
+    static const int zeros[] = {1, 0, 2, 3};
+    struct plan plan = o->base;
+    if (a->launch < 0)
+        return 0;
+    plan.tp = plan.cp = plan.pp = plan.vp = plan.dp = plan.ep = plan.etp = 1;
+    for (int i = 0; i < 12; i++) {
+        plan.zero = o->fix.zero >= 0 ? o->fix.zero : zeros[i % 4];
+        plan.recompute = o->fix.recompute >= 0 ? (enum recompute)o->fix.recompute : (enum recompute)(i / 4);
+        if (try_launch(a, in, &plan, NULL) == 0)
+            return 0;
+    }
+    plan.zero = o->fix.zero >= 0 ? o->fix.zero : 1;
+    plan.recompute = o->fix.recompute >= 0 ? (enum recompute)o->fix.recompute : RECOMPUTE_NONE;
+    return try_launch(a, in, &plan, err);
 }
 
 static int run(const struct arguments *a, struct inputs *in, struct err *err)
@@ -247,7 +262,7 @@ static int run(const struct arguments *a, struct inputs *in, struct err *err)
         return code;
     if (fill_options(a, in, &options, err) < 0)
         return EXIT_USAGE;
-    if (check_launch(a, in, err) < 0)
+    if (check_launch(a, in, &options, err) < 0)
         return EXIT_NO;
     if (a->objective == OBJECTIVE_COST && in->cluster.price_per_accelerator_hour <= 0)
         err_add(&in->warnings, "the cluster has no price_per_accelerator_hour: --objective cost ranks by time, which is the same order");

@@ -181,9 +181,17 @@ refused 1 "model 'gemma' has norms behind" "$plansim" search --model gemma.json 
 # An activation is no shape, but no launch either; what a search refuses all plans for is said.
 sed 's/gemma2/gemma/; s/"sliding_window":4096,//; s/hidden_activation/hidden_act/' gemma.json >gelu.json
 refused 1 "has the activation 'gelu_pytorch_tanh' in a gated MLP" "$plansim" search --model gelu.json --cluster "$cluster" --gbs 256 --seq 4096 --launch megatron
-expect 1 "$plansim" search --model "$models/llama-3.1-8b.json" --cluster "$cluster" --gbs 256 --seq 4096 --launch megatron --fix lora_rank=16
+refused 1 "field 'lora_rank' is 16, but Megatron-LM takes all weights" \
+    "$plansim" search --model "$models/llama-3.1-8b.json" --cluster "$cluster" --gbs 256 --seq 4096 --launch megatron --fix lora_rank=16
+one=$source/hwprofiles/clusters/dgx-h100-x1.json
+refused 1 "field 'precision' is fp16 on a model with experts" \
+    "$plansim" search --model "$models/mixtral-8x7b.json" --cluster "$one" --gbs 256 --seq 4096 --launch megatron --precision fp16
+expect 1 "$plansim" search --model "$models/llama-3.1-8b.json" --cluster "$cluster" --gbs 256 --seq 4096 --launch megatron --fix pp=2,schedule=zb-v
 stdout_has 'No plan that fits is a launch of megatron. It refuses, for example, TP'
-stdout_has "  field 'lora_rank' is 16, but Megatron-LM takes all weights"
+stdout_has "  field 'schedule' is zb-v, but Megatron-LM takes 1f1b"
+# Nothing fits, and nothing would be taken: no larger cluster is tried.
+expect 1 "$plansim" search --model "$models/mixtral-8x7b.json" --cluster "$one" --gbs 256 --seq 4096 --launch megatron --fix pp=2,schedule=zb-v,zero=0,recompute=none
+stdout_has 'is a launch of megatron'
 
 # A plan that is none, or not for this model or cluster, is bad input.
 plan '{"tp": 3, "dp": 5}'
