@@ -41,8 +41,8 @@ static const struct part_style memory_styles[MEMORY_PARTS] = {
 
 /* Parts below this share of the longest bar are left out of the legend; all are in the data. */
 static const double smallest_share = 0.002;
-/* Parts from this share of the longest bar on have their percentage written in them. */
-static const double written_share = 0.05;
+/* Parts from this share of the axis on have their percentage written in them: the text is as wide beside long names of plans. */
+static const double written_share = 0.07;
 
 static const char common_script[] =
     "set datafile columnheaders\n"
@@ -164,7 +164,8 @@ int plan_chart_breakdown(const char *path, const char *title, const struct predi
     put_title(out, "where the time of a step goes", title);
     fputs(common_script, out);
     fprintf(out, "set xlabel 'time per step (%s)'\n", unit_s < 1 ? "ms" : "s");
-    fprintf(out, "set xrange [0:%.9g]\nset yrange [%d.6:-0.6]\n", 1.3 * high_s / unit_s, n - 1);
+    double axis_s = 1.3 * high_s;
+    fprintf(out, "set xrange [0:%.9g]\nset yrange [%d.6:-0.6]\n", axis_s / unit_s, n - 1);
     fprintf(out, "set grid x back lc rgb '%s' lt 1 dt 1 lw 0.8\nset ytics scale 0\nset bmargin 6.5\n",
             chart_light_grey);
     fputs("plot \\\n", out);
@@ -174,13 +175,13 @@ int plan_chart_breakdown(const char *path, const char *title, const struct predi
     }
     for (int part = 0; part < TIME_PARTS; part++) {
         int column = FIRST + part;
-        if (largest_time_s(predictions, n, part) <= written_share * longest_s)
+        if (largest_time_s(predictions, n, part) <= written_share * axis_s)
             continue;
         fprintf(
             out,
             "  data using ((sum [k=%d:%d] column(k)) - 0.5*column(%d)):($0):"
             "(column(%d) > %.9g ? sprintf('%%.0f %%%%', 100*column(%d)/column(%d)) : '') with labels font ',11' tc rgb '%s' notitle, \\\n",
-            FIRST, column, column, column, written_share * longest_s / unit_s, column, TOTAL, time_styles[part].text);
+            FIRST, column, column, column, written_share * axis_s / unit_s, column, TOTAL, time_styles[part].text);
     }
     fprintf(out, "  data using %d:($0+0.24):%d:%d with xerrorbars pt 0 lc rgb '#000000' lw 1 title '80 %% range', \\\n",
             TOTAL, LOW, HIGH);
