@@ -290,19 +290,33 @@ static int rows_class(int rows)
     return (rows + step - 1) / step * step;
 }
 
+/* Rows that are summed over lie along a matrix of 8 bits. How far its lines are apart, and where an expert's part of them
+ * begins, then are numbers of the step as well: they belong to the class, for pieces of 16 bytes. */
+static void widen(int *stride, int32_t *alignment)
+{
+    *stride = rows_class(*stride);
+    *alignment = *alignment < 16 ? *alignment : 16;
+}
+
 /* The algorithm of the shape's class, where that is another shape. The class is kept like any shape, and is as young as
  * the youngest that asked for it. */
 static void choose_for(struct shape *s, const struct gemm *g)
 {
     struct gemm whole = *g;
     struct key key = s->key;
-    int *rows = sums_rows(g) ? &whole.k : &whole.m;
-    *rows = rows_class(*rows);
+    if (key.flags & BESIDE) {
+        int *rows = sums_rows(g) ? &whole.k : &whole.m;
+        *rows = rows_class(*rows);
+        if (sums_rows(g) && !g->transpose_a)
+            widen(&whole.stride_a, &key.alignment_a);
+        if (sums_rows(g) && g->transpose_b)
+            widen(&whole.stride_b, &key.alignment_b);
+    }
     key.m = whole.m;
     key.k = whole.k;
-    /* summed over along the rows of a matrix, which would overlap */
-    bool overlaps = whole.k > g->k && ((!g->transpose_a && g->stride_a < whole.k) || (g->transpose_b && g->stride_b < whole.k));
-    if (!(key.flags & BESIDE) || overlaps || (whole.m == g->m && whole.k == g->k))
+    key.stride_a = whole.stride_a;
+    key.stride_b = whole.stride_b;
+    if (is_of(s, &key))
         choose_algorithm(s);
     else
         s->algorithm = shape_of(&whole, &key)->algorithm;

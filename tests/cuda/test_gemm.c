@@ -231,9 +231,51 @@ static int check_experts(void *queue, int transpose_a, int *ret_choices)
     return right;
 }
 
+/* Weights' gradients of two experts in 8 bits: parts of matrices as wide as all rows, which are new in every step. */
+static int check_experts_of_8_bits(void *queue, int *ret_choices)
+{
+    enum { STEPS = 60, WIDTH = 16, WIDEST = 2 * 640 };
+    static _Alignas(256) unsigned char dy[WIDTH * WIDEST], x[WIDTH * WIDEST];
+    int before = cublaslt_emulated_choices(), right = 1;
+    memset(dy, 0x3c, sizeof dy); /* ones */
+    memset(x, 0x38, sizeof x);
+    for (int step = 0; step < STEPS && right; step++) {
+        int rows[2] = {16 * (30 + below(5)), 16 * (35 + below(5))};
+        struct gemm g[2];
+        memset(c8, 0, sizeof c8);
+        for (int i = 0; i < 2; i++)
+            g[i] = (struct gemm){.transpose_b = true,
+                                 .accumulate = true,
+                                 .m = WIDTH,
+                                 .n = WIDTH,
+                                 .k = rows[i],
+                                 .a = dy + i * rows[0],
+                                 .b = x + i * rows[0],
+                                 .c = c8 + i * WIDTH * WIDTH,
+                                 .stride_a = rows[0] + rows[1],
+                                 .stride_b = rows[0] + rows[1],
+                                 .stride_c = WIDTH,
+                                 .a_type = ELEMENT_E5M2,
+                                 .b_type = ELEMENT_E4M3,
+                                 .c_type = ELEMENT_F32,
+                                 .scale_a = &factors[step % 4],
+                                 .scale_b = &factors[1]};
+        cuda_gemm(queue, 2, g);
+        for (int i = 0; i < 2 * WIDTH * WIDTH; i++)
+            right = right && c8[i] == (float)rows[i / (WIDTH * WIDTH)] * factors[step % 4] * factors[1];
+    }
+    *ret_choices = cublaslt_emulated_choices() - before;
+    return right;
+}
+
 static int check_classes(void *queue)
 {
     int failed = 0, choices;
+    /* 480, 512, 576 and 640 of up to 1152 and of up to 1280 */
+    if (!check_experts_of_8_bits(queue, &choices) || choices > 8) {
+        printf("FAILED: gradients of experts in 8 bits, %d choices\n", choices);
+        failed++;
+    }
     for (int transpose_a = 0; transpose_a < 2; transpose_a++)
         if (!check_experts(queue, transpose_a, &choices) || choices != 4) {
             printf("FAILED: %s experts, %d choices\n", transpose_a ? "gradients of" : "products of", choices);
