@@ -150,43 +150,71 @@ struct cast {
     void *y, *transposed;
 };
 
-/* The factor of the first step, from the largest magnitude in the first micro-batch of all: that of rank 0 of dp. All
- * ranks of the stage come here for the same slot, with rows or without. */
-static void begin(struct executor *ex, const struct cast *cast, struct fp8_cast *first)
+static struct fp8_cast job_of(const struct fp8 *fp8, const struct cast *cast)
+{
+    return (struct fp8_cast){.format = format_of(cast->slot),
+                             .rows = cast->rows,
+                             .columns = cast->columns,
+                             .x = cast->x,
+                             .scale = fp8->scale + cast->slot,
+                             .amax = fp8->amax + cast->slot};
+}
+
+static bool is_first(const struct fp8 *fp8, int slot)
+{
+    return fp8->step == 0 && !fp8->begun[slot];
+}
+
+/* The largest magnitude alone. */
+static void look_at(struct executor *ex, const struct cast *cast)
+{
+    struct fp8_cast job = job_of(ex->fp8, cast);
+    ex->kernels->fp8_cast(ex->queue, &job);
+}
+
+/* The factor of the first step, from what was looked at. All ranks of the stage come here for the same slot. */
+static void begin(struct executor *ex, int slot)
 {
     struct fp8 *fp8 = ex->fp8;
     struct fp8_update update = {.n = 1,
                                 .rows = 1,
                                 .margin = 1,
                                 .power_of_two = true,
-                                .limit = fp8->limit + cast->slot,
-                                .amax = fp8->amax + cast->slot,
+                                .limit = fp8->limit + slot,
+                                .amax = fp8->amax + slot,
                                 .history = fp8->first,
-                                .scale = fp8->scale + cast->slot,
-                                .inverse = fp8->inverse + cast->slot};
-    first->y = first->transposed = NULL;
-    if (ex->world->dp == 0)
-        ex->kernels->fp8_cast(ex->queue, first);
+                                .scale = fp8->scale + slot,
+                                .inverse = fp8->inverse + slot};
     comm_all_reduce(ex->world->comm[WORLD_TP], COMM_MAX, ELEMENT_F32, 1, update.amax);
     comm_all_reduce(ex->world->comm[WORLD_DP_CP], COMM_MAX, ELEMENT_F32, 1, update.amax);
     ex->kernels->fp8_update(ex->queue, &update);
-    fp8->begun[cast->slot] = true;
+    fp8->begun[slot] = true;
 }
 
+/* Of activations and gradients the first micro-batch of all counts in the first step, that of rank 0 of dp. Ranks come
+ * here with rows or without. */
 static void run_cast(struct executor *ex, const struct cast *cast)
 {
-    struct fp8 *fp8 = ex->fp8;
-    struct fp8_cast job = {.format = format_of(cast->slot),
-                           .rows = cast->rows,
-                           .columns = cast->columns,
-                           .x = cast->x,
-                           .scale = fp8->scale + cast->slot,
-                           .amax = fp8->amax + cast->slot};
-    if (fp8->step == 0 && !fp8->begun[cast->slot])
-        begin(ex, cast, &job);
+    struct fp8_cast job = job_of(ex->fp8, cast);
+    if (is_first(ex->fp8, cast->slot)) {
+        if (ex->world->dp == 0)
+            look_at(ex, cast);
+        begin(ex, cast->slot);
+    }
     job.y = cast->y;
     job.transposed = cast->transposed;
     ex->kernels->fp8_cast(ex->queue, &job);
+}
+
+static struct cast weight_cast(const struct fp8_linear *eight, const struct linear *linear, int map)
+{
+    int64_t at = (int64_t)map * eight->out * eight->in;
+    return (struct cast){.slot = eight->slot + 1,
+                         .rows = eight->out,
+                         .columns = eight->in,
+                         .x = unit_weight(linear[map].unit, linear[map].weight),
+                         .y = element_at(ELEMENT_E4M3, eight->weight, at),
+                         .transposed = element_at(ELEMENT_E4M3, eight->transposed, at)};
 }
 
 void fp8_weights(struct executor *ex, const struct linear *linear)
@@ -199,14 +227,15 @@ void fp8_weights(struct executor *ex, const struct linear *linear)
         eight->transposed = device_new(ex->device, elements_of(eight), ELEMENT_E4M3);
     }
     eight->step = ex->fp8->step;
+    bool first = is_first(ex->fp8, eight->slot + 1); /* all experts of all ranks count: --resume finds them trained */
+    for (int i = 0; i < eight->maps && first; i++) {
+        struct cast cast = weight_cast(eight, linear, i);
+        look_at(ex, &cast);
+    }
+    if (first)
+        begin(ex, eight->slot + 1);
     for (int i = 0; i < eight->maps; i++) {
-        int64_t at = (int64_t)i * eight->out * eight->in;
-        struct cast cast = {.slot = eight->slot + 1,
-                            .rows = eight->out,
-                            .columns = eight->in,
-                            .x = unit_weight(linear[i].unit, linear[i].weight),
-                            .y = element_at(ELEMENT_E4M3, eight->weight, at),
-                            .transposed = element_at(ELEMENT_E4M3, eight->transposed, at)};
+        struct cast cast = weight_cast(eight, linear, i);
         run_cast(ex, &cast);
     }
 }
