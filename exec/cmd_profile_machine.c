@@ -1,4 +1,5 @@
 /* planexec profile: measures this machine into a profile that plansim prices plans with. */
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include "cost/profile_store.h"
 #include "exec/bench.h"
 #include "exec/bench_internal.h"
+#include "exec/comm.h"
 #include "exec/commands_exec.h"
 #include "exec/device_cuda.h"
 #include "exec/fp8.h"
@@ -490,9 +492,9 @@ static void measure_kernels(struct bench *bench, struct sink *sink, const char *
     struct facts facts = facts_of(bench);
     measure_memory(bench, shapes, facts.latency_s, &bytes_per_s, &pointwise, &permute);
     put_accelerator(sink, name, link, peak, bytes_per_s, bench->world->size, &facts);
-    measure_sustained(bench, sink, name, sustained_s);
     put_stack(sink, pointwise, permute);
     measure_8_bits(bench, sink, name, shapes, bytes_per_s);
+    measure_sustained(bench, sink, name, sustained_s);
 }
 
 /* Groups of `ranks` neighbours, all at once. */
@@ -542,6 +544,35 @@ static int write_cluster(const struct arguments *a, const char *link, int ranks,
         " \"intra_node\": {\"link\": \"%s\"}, \"inter_node\": {\"nics_per_node\": 1, \"nic_gbps\": 10, \"rdma\": false}}\n",
         a->name, a->name, ranks, link);
     return file_write_atomic(a->cluster, text, strlen(text), err);
+}
+
+/* Is there a place for a new file of that name, or a file that may be written? */
+static bool is_writable(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[4096] = ".";
+    if (access(path, F_OK) == 0)
+        return access(path, W_OK) == 0;
+    if (slash)
+        snprintf(folder, sizeof folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    return access(folder, W_OK) == 0;
+}
+
+/* Rank 0's word for all, before minutes are spent on what cannot be kept. */
+static int check_outputs(const struct arguments *a, const struct world *world, struct err *err)
+{
+    struct profile_rows there = {0};
+    double bad = 0;
+    if (world->rank == 0) {
+        bad = access(a->out, F_OK) == 0 && profile_store_load(a->out, &there, err) < 0;
+        if (!bad && !is_writable(a->out))
+            bad = err_add(err, "profile '%s' cannot be written: %s", a->out, strerror(errno)) < 0;
+        if (a->cluster && !is_writable(a->cluster))
+            bad = err_add(err, "file '%s' cannot be written: %s", a->cluster, strerror(errno)) < 0;
+        profile_rows_release(&there);
+    }
+    comm_all_reduce_doubles(world->comm[WORLD_ALL], COMM_MAX, 1, &bad);
+    return bad > 0 ? -1 : 0;
 }
 
 static int load_shapes(const struct arguments *a, struct shapes *ret, struct err *err)
@@ -596,6 +627,8 @@ static int measure_all(const struct arguments *a, struct world *world, const str
     plan_defaults(&plan);
     plan.dp = world->size;
     world_build(world, &plan, &model);
+    if (check_outputs(a, world, err) < 0)
+        return EXIT_MACHINE;
     device_cpu_init(&device, &kernels_cpu);
     if (bench.gpu && job_open_cuda(&device, world, "profile", a->share_gpu) != EXIT_ANSWERED)
         return EXIT_MACHINE;

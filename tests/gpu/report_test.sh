@@ -63,6 +63,9 @@ for key in '"gpu": "NVIDIA H200"' '"op_kinds"' '"BW"' '"limit_s"' '"name": "plan
     grep -q "$key" "$scratch/report.json"
     expect "the report has no $key" $?
 done
+# The long product heats the GPU: all kernels have been measured before it, those of 8 bits too.
+[ "$(grep -o 'products of 8 bits\|sustained: ' "$scratch/report.json" | head -n 1)" = 'products of 8 bits' ]
+expect "products of 8 bits are measured after the sustained rate, or not at all" $?
 # A report is read again, and a broken one is refused.
 "$stand/tests/gpu/gpu_report" "$scratch/report.json" >"$scratch/again"
 code=$?
