@@ -363,7 +363,7 @@ int cmd_run(struct world *world, int argc, char **argv)
     }
     int code = job_load(&job, &a.job, "run", world);
     if (a.memory)
-        job.device.bytes_limit = (int64_t)limit;
+        job.device.bytes_limit = limit < 0x1p62 ? (int64_t)limit : INT64_MAX;
     if (code == EXIT_ANSWERED)
         code = run(&a, &job, world);
     job_release(&job);

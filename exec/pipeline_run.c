@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cost/base/err.h"
+#include "cost/base/unit.h"
 #include "cost/model.h"
 #include "cost/plan.h"
 #include "exec/comm.h"
@@ -221,11 +222,12 @@ static void check_room(struct executor *ex)
     double speaker = lack < most ? -1 : ex->world->rank;
     comm_all_reduce_doubles(all, COMM_MAX, 1, &speaker);
     if ((int)speaker == ex->world->rank && ex->device->fail) {
-        char sentence[200];
+        char sentence[200], all_of_it[32], allowed[32];
         snprintf(sentence, sizeof sentence,
-                 "weights, gradients and optimizer take %.1f GiB on this rank, which may use %.1f (--max-memory): more "
-                 "ranks, or ZeRO",
-                 needed / 1073741824, limit / 1073741824);
+                 "weights, gradients and optimizer take %s on this rank, which may use %s (--max-memory): more ranks, or "
+                 "ZeRO",
+                 unit_format_bytes(needed, all_of_it, sizeof all_of_it),
+                 unit_format_bytes(limit, allowed, sizeof allowed));
         ex->device->fail(ex->device->fail_context, sentence);
     }
     comm_barrier(all); /* never met */

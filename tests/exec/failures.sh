@@ -54,11 +54,25 @@ cat >"$scratch/large.json" <<END
 END
 plan '"tp":2'
 start=$(date +%s)
-expect 4 'weights, gradients and optimizer take 30[0-9][0-9].. GiB on this rank' 2 run --model "$scratch/large.json" --plan "$scratch/plan.json"
+expect 4 'weights, gradients and optimizer take 2.9[0-9] TiB on this rank' 2 run --model "$scratch/large.json" --plan "$scratch/plan.json"
 [ $(($(date +%s) - start)) -le 20 ] || {
     echo "the large model took $(($(date +%s) - start)) s to be refused"
     failed=$((failed + 1))
 }
+plan '"tp":1'
+expect 4 'weights, gradients and optimizer take [0-9.]* MiB on this rank, which may use 1 MiB' 1 run --model "$model" \
+    --plan "$scratch/plan.json" --max-memory 1MiB
+"$planexec" run --model "$model" --plan "$scratch/plan.json" --steps 1 --max-memory 100000000TiB >"$scratch/out" 2>&1 </dev/null || {
+    echo "more memory than can be counted: $(cat "$scratch/out")"
+    failed=$((failed + 1))
+}
+# A profile that cannot be written is refused before the machine is measured for minutes.
+echo garbage >"$scratch/no.db"
+for out in "$scratch/no.db" "$scratch/none/a.db"; do
+    expect 4 "profile '$out' " 2 profile --out "$out"
+    ! grep -q '^products' "$scratch/err" || { echo "measured before '$out' was refused"; failed=$((failed + 1)); }
+done
+expect 4 "'$scratch/none/hw.json' cannot be written" 1 profile --out "$scratch/a.db" --cluster "$scratch/none/hw.json"
 plan '"pp":2'
 # Only the second stage is too large: one rank fails in the middle of a step, while the other one waits for it.
 plan '"pp":2,"layers_per_stage":[1,3]'
