@@ -11,7 +11,7 @@
 #include "cost/base/err.h"
 #include "cost/base/json.h"
 
-enum { ANSWER_MAX = 1 << 20 };
+enum { ANSWER_MAX = 1 << 20, NOT_STARTED = 127 };
 
 /* beside: .../plansim next to this program, or in ../sim of a build tree. */
 static void find_plansim(char *path, size_t size)
@@ -36,7 +36,7 @@ static void find_plansim(char *path, size_t size)
     }
 }
 
-/* Standard output of a program; returns its exit code, -1 when it could not be started. */
+/* Standard output of a program; returns its exit code, NOT_STARTED when there is none, -1 when the system refuses. */
 static int output_of(char *const argv[], char *answer, size_t size)
 {
     int ends[2], status = -1;
@@ -48,7 +48,7 @@ static int output_of(char *const argv[], char *answer, size_t size)
         close(ends[0]);
         close(ends[1]);
         execvp(argv[0], argv);
-        _exit(127);
+        _exit(NOT_STARTED);
     }
     close(ends[1]);
     size_t used = 0;
@@ -126,7 +126,10 @@ int predicted_load(const char *model, const char *plan, const char *cluster, con
     int code = output_of((char *const *)argv, answer, ANSWER_MAX);
     struct json *root = NULL;
     int result = 0;
-    if (code < 0 || code > EXIT_NO)
+    if (code == NOT_STARTED)
+        result = err_add(err, "'%s' cannot be started: it is neither beside this program nor in PATH; no prediction",
+                         plansim);
+    else if (code < 0 || code > EXIT_NO)
         result = err_add(err, "'%s predict' ended with exit code %d: no prediction", plansim, code);
     else
         result = json_parse(answer, strlen(answer), "plansim predict", &root, err);
