@@ -433,8 +433,10 @@ int device_cuda_open(struct device *ret, const struct device_cuda_options *optio
     open_stream(cuda);
     if (cuda_gemm_start(cuda->stream, &why) < 0)
         return err_add(err, "device 'cuda' has no products: %s", why);
-    if (!cuda_attention_trial(cuda->stream))
-        fprintf(stderr, "planexec: warning: this GPU's own attention kernels fail their trial: those of all GPUs run instead\n");
+    const char *why_not = cuda_attention_trial(cuda->stream);
+    if (why_not)
+        fprintf(stderr, "planexec: warning: this GPU's own attention kernels fail their trial (%s): those of all GPUs run "
+                        "instead\n", why_not);
     int sharers = (options->local_size - 1 - cuda->gpu) / gpus + 1;
     fill_functions(ret);
     ret->state = cuda;

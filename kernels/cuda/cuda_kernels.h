@@ -57,8 +57,9 @@ void cuda_rotary(void *queue, int rows, int heads, int head_dim, int stride, con
 void cuda_attention_forward(void *queue, const struct attention *a);
 void cuda_attention_backward(void *queue, const struct attention_gradient *a);
 void cuda_attention_warpgroups(bool use); /* Hopper's kernels where the build has them (default), or those of all GPUs */
-/* Tries Hopper's kernels on a small problem against the others; where they disagree they are switched off: false. */
-bool cuda_attention_trial(void *queue);
+/* Tries Hopper's kernels on a small problem against the others. NULL, or why they were switched off: they disagree, or there
+ * was no room. */
+const char *cuda_attention_trial(void *queue);
 void cuda_activation_forward(void *queue, enum activation kind, bool gated, int rows, int columns, const void *x,
                              void *y);
 void cuda_activation_backward(void *queue, enum activation kind, bool gated, int rows, int columns, const void *x,

@@ -97,16 +97,19 @@ static bool near(const float *a, const float *b, int n)
     return size > 0 && sqrt(difference / size) < 4.0 / 256; /* a NaN is not near; 4 roundings of 2^-8 */
 }
 
-static bool agree(void *queue, int dim)
+/* NULL, or why not. */
+static const char *disagreement(void *queue, int dim)
 {
     struct trial t = trial_of(dim);
     size_t bytes = ((size_t)t.elements * sizeof(element_t) + 255) / 256 * 256 + (size_t)(t.floats + ROWS) * sizeof(float);
     element_t *input = (element_t *)calloc((size_t)t.elements, sizeof *input);
     float *hopper = (float *)calloc((size_t)(t.n_q + t.floats), sizeof *hopper), *all = (float *)calloc((size_t)(t.n_q + t.floats), sizeof *all);
     void *device = NULL;
-    bool fine = input && hopper && all && cudaMalloc(&device, bytes) == cudaSuccess;
-    if (fine)
+    bool room = input && hopper && all && cudaMalloc(&device, bytes) == cudaSuccess, fine = room;
+    if (room)
         fill(input, t.elements);
+    else
+        cudaGetLastError(); /* it is no error of the next launch */
     fine = fine && run(queue, &t, (char *)device, input, hopper);
     cuda_attention_warpgroups(false);
     fine = fine && run(queue, &t, (char *)device, input, all);
@@ -118,14 +121,15 @@ static bool agree(void *queue, int dim)
     free(input);
     free(hopper);
     free(all);
-    return fine;
+    return !room ? "there is no room for it" : fine ? NULL : "their results are not those of the others";
 }
 
-bool cuda_attention_trial(void *queue)
+const char *cuda_attention_trial(void *queue)
 {
-    if (attention_warpgroups() && (!agree(queue, 64) || !agree(queue, 128))) {
+    const char *why = NULL;
+    for (int dim = 64; dim <= 128 && attention_warpgroups() && !why; dim *= 2)
+        why = disagreement(queue, dim);
+    if (why)
         cuda_attention_warpgroups(false);
-        return false;
-    }
-    return true;
+    return why;
 }

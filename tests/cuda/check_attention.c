@@ -607,7 +607,7 @@ int main(int argc, char **argv)
     }
     if (only_bench)
         return bench_all(argc > 2 ? atoi(argv[2]) : 4096, argc > 3 ? atoi(argv[3]) : 32);
-    CHECK(cuda_attention_trial(NULL));
+    CHECK(!cuda_attention_trial(NULL));
     check_all();
     cuda_attention_warpgroups(false);
     check_all();

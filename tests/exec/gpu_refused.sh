@@ -40,4 +40,13 @@ EMULATOR_CAPABILITY=80 refused 4 1 "the GPU 'emulated device' (compute capabilit
 sed -i 's/"fp8"/"bf16"/' "$scratch/1.json"
 export EMULATOR_MEMORY_MIB=5 # room for the trial of attention, not for the model
 refused 4 1 "no room for [0-9]* bytes on device cuda"
+# Not even for the trial: the warning says so, and the end is that of the run.
+EMULATOR_MEMORY_MIB=1 timeout 60 mpirun -np 1 "$planexec" run --model "$root/tests/exec/golden/llama-tiny.json" --plan "$scratch/1.json" \
+    --steps 1 --device cuda >"$scratch/out" 2>"$scratch/errors" </dev/null
+code=$?
+grep -q 'warning: .*trial (there is no room for it)' "$scratch/errors" && [ $code -eq 4 ] || {
+    failed=$((failed + 1))
+    echo "FAILED: exit $code of a GPU without room for the trial:"
+    cat "$scratch/errors"
+}
 [ "$failed" -eq 0 ]
