@@ -78,8 +78,23 @@ struct sink {
     char date[16], source[PROFILE_SOURCE_MAX];
     const char *const *rates; /* that products are written for */
     int failed;
+    bool tells; /* one rank does */
     struct err *err;
 };
+
+/* Of plans whose kernels are tiny beside what a GPU can do a share may be less than any that the cost model takes. The
+ * nearest that it does is better than no profile at all after minutes. */
+static double allowed(const struct sink *sink, enum profile_section section, const char *key, const char *field, double value)
+{
+    const struct profile_field *known = profile_field_find(section, field);
+    double nearest = known ? fmax(known->min, fmin(known->max, value)) : value;
+    if (!isfinite(value) || nearest == value)
+        return value;
+    if (sink->tells)
+        fprintf(stderr, "planexec profile: warning: %s%s%s %s is %g; %g is written, the nearest that the cost model takes\n",
+                profile_section_names[section], key[0] ? " " : "", key, field, value, nearest);
+    return nearest;
+}
 
 static void put_from(struct sink *sink, const char *source, enum profile_section section, const char *name,
                      const char *key, const char *field, double value, const char *text, const char *unit)
@@ -88,7 +103,7 @@ static void put_from(struct sink *sink, const char *source, enum profile_section
                               .name = name,
                               .key = key,
                               .field = field,
-                              .value = value,
+                              .value = text ? value : allowed(sink, section, key, field, value),
                               .text = text,
                               .unit = unit,
                               .low = (double)__builtin_nan(""),
@@ -617,7 +632,7 @@ static int measure_all(const struct arguments *a, struct world *world, const str
                           .gpu = a->device == JOB_CUDA,
                           .size = a->small ? BENCH_SMALL : a->device == JOB_CUDA ? BENCH_LARGE : BENCH_USUAL,
                           .own_time = a->device != JOB_CUDA && a->threads == 1};
-    struct sink sink = {.rates = rate_keys, .err = err};
+    struct sink sink = {.rates = rate_keys, .tells = world->rank == 0, .err = err};
     struct plan plan;
     struct model model = {.kv_heads = 1};
     gethostname(host, sizeof host - 1);
