@@ -400,7 +400,7 @@ static void multiply(const struct gemm *g, int batch, const int64_t *distance, i
             break;
         choose_algorithm(s); /* nothing was queued */
     }
-    LT_CHECK(status);
+    check(status, "cublasLtMatmul", __LINE__);
 }
 
 /* --- several products ----------------------------------------------------------------------- */

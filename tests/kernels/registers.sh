@@ -1,5 +1,5 @@
 #!/bin/sh
-# What ptxas says of the norm and attention kernels, for every architecture that is built: no kernel may spill, and the
+# What ptxas says of the norm, 8-bit and attention kernels, for every architecture that is built: no kernel may spill, and the
 # attention_..._tiles kernels must use tensor cores (in SASS where cuobjdump is there, else in PTX). Usage: registers.sh NVCC ROOT
 # Prints one line for each kernel. Exit 77 where NVCC does not run.
 nvcc=$1
@@ -85,7 +85,7 @@ if ! kernels | awk '$4 > 0 { found = 1 } END { exit !found }'; then
     failed=1
 fi
 
-for file in kernels/cuda/norm*.cu kernels/cuda/attention_*.cu; do
+for file in kernels/cuda/norm*.cu kernels/cuda/fp8.cu kernels/cuda/attention_*.cu; do
     [ -e "$file" ] || continue
     case $file in
         *_sm90a.cu) check "$file" sm_90a ;;
