@@ -7,7 +7,9 @@ table=${3:-$root/tests/exec/plans.txt}
 word=${4:-}
 [ $# -gt 4 ] && shift 4 || shift $#
 . "$(dirname "$0")/lib.sh"
-passed=0 failed=0
+passed=0 failed=0 running=
+# A caller's own timeout does not reach the ranks, which are in a group of processes of their own.
+trap '[ -z "$running" ] || { kill "$running" 2>/dev/null; wait "$running"; }; exit 143' TERM
 while read -r ranks model plan; do
     case $ranks in '' | '#'*) continue ;; esac
     case "$ranks $model $plan" in *"$word"*) ;; *) continue ;; esac
@@ -18,8 +20,10 @@ while read -r ranks model plan; do
     case $plan in *'"zero"'*) ;; *) base=$base',"zero":0' ;; esac
     case $plan in *'"schedule"'*) ;; *) base=$base',"schedule":"1f1b"' ;; esac
     echo "{$base,$plan}" >"$scratch/plan.json"
-    if timeout 120 mpirun -np "$ranks" "$planexec" check --model "$root/tests/exec/golden/$model-tiny.json" \
-        --plan "$scratch/plan.json" $balanced "$@" >"$scratch/out" 2>&1 </dev/null; then
+    timeout 120 mpirun -np "$ranks" "$planexec" check --model "$root/tests/exec/golden/$model-tiny.json" \
+        --plan "$scratch/plan.json" $balanced "$@" >"$scratch/out" 2>&1 </dev/null &
+    running=$!
+    if wait $running; then
         passed=$((passed + 1))
         printf '%s' "$ranks $model: "
         grep '^passed' "$scratch/out"
