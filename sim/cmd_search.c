@@ -233,24 +233,51 @@ static int try_launch(const struct arguments *a, const struct inputs *in, const 
     return result;
 }
 
-/* A model, or a field of all plans, that the framework cannot run is said once, before all of them are refused for it:
- * what it refuses on one rank, whatever the search varies there, it refuses on all. */
-static int check_launch(const struct arguments *a, const struct inputs *in, const struct search_options *o, struct err *err)
+/* With any ZeRO and recomputation that the search may choose. */
+static bool ever_launches(const struct arguments *a, const struct inputs *in, const struct search_options *o, struct plan plan)
 {
-    static const int zeros[] = {1, 0, 2, 3};
-    struct plan plan = o->base;
+    for (int i = 0; i < 4 * 3; i++) {
+        plan.zero = o->fix.zero >= 0 ? o->fix.zero : i % 4;
+        plan.recompute = (enum recompute)(o->fix.recompute >= 0 ? o->fix.recompute : i / 4);
+        if (try_launch(a, in, &plan, NULL) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool ever_launches_pipeline(const struct arguments *a, const struct inputs *in, const struct search_options *o, struct plan plan)
+{
+    plan.pp = 2;
+    for (int i = 0; i < 2 * SCHEDULES; i++) {
+        plan.schedule = (enum plan_schedule)(i / 2);
+        plan.vp = 1 + i % 2;
+        if (o->schedules >> plan.schedule & 1 && ever_launches(a, in, o, plan))
+            return true;
+    }
+    return false;
+}
+
+/* A model, or a field of all plans, that the framework cannot run is said once, before all of them are refused for it:
+ * what it refuses on one rank, whatever the search varies there, it refuses on all. Nor are pipelines and expert
+ * parallelism looked at that it refuses in every form. */
+static int check_launch(const struct arguments *a, const struct inputs *in, struct search_options *o, struct err *err)
+{
+    struct plan plan = o->base, experts;
     if (a->launch < 0)
         return 0;
     plan.tp = plan.cp = plan.pp = plan.vp = plan.dp = plan.ep = plan.etp = 1;
-    for (int i = 0; i < 12; i++) {
-        plan.zero = o->fix.zero >= 0 ? o->fix.zero : zeros[i % 4];
-        plan.recompute = o->fix.recompute >= 0 ? (enum recompute)o->fix.recompute : (enum recompute)(i / 4);
-        if (try_launch(a, in, &plan, NULL) == 0)
-            return 0;
+    if (!ever_launches(a, in, o, plan)) {
+        plan.zero = o->fix.zero >= 0 ? o->fix.zero : 1;
+        plan.recompute = o->fix.recompute >= 0 ? (enum recompute)o->fix.recompute : RECOMPUTE_NONE;
+        return try_launch(a, in, &plan, err);
     }
-    plan.zero = o->fix.zero >= 0 ? o->fix.zero : 1;
-    plan.recompute = o->fix.recompute >= 0 ? (enum recompute)o->fix.recompute : RECOMPUTE_NONE;
-    return try_launch(a, in, &plan, err);
+    experts = plan;
+    experts.ep = experts.dp = 2;
+    if (o->fix.pp == 0 && !ever_launches_pipeline(a, in, o, plan))
+        o->fix.pp = 1;
+    if (o->fix.ep == 0 && !ever_launches(a, in, o, experts))
+        o->fix.ep = 1;
+    return 0;
 }
 
 static int run(const struct arguments *a, struct inputs *in, struct err *err)

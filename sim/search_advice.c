@@ -138,7 +138,7 @@ void search_print_advice(FILE *out, const struct question *question, const struc
         print_refusal(out, question, options, &result->example[REASON_LAUNCH]);
         return;
     }
-    if (!result->has_nearest && options->launch >= 0) {
+    if (has && !result->has_nearest && options->launch >= 0) {
         fprintf(out, "No plan that keeps the launch rules is a launch of %s; --why names what was left out.\n", export_target_names[options->launch]);
         return;
     }

@@ -189,6 +189,11 @@ refused 1 "field 'precision' is fp16 on a model with experts" \
 expect 1 "$plansim" search --model "$models/llama-3.1-8b.json" --cluster "$cluster" --gbs 256 --seq 4096 --launch megatron --fix pp=2,schedule=zb-v
 stdout_has 'No plan that fits is a launch of megatron. It refuses, for example, TP'
 stdout_has "  field 'schedule' is zb-v, but Megatron-LM takes 1f1b"
+# A number format that the machine lacks is said first; what no file of DeepSpeed says is not looked at on ever larger clusters.
+expect 1 "$plansim" search --model "$models/qwen3-8b.json" --cluster "$source/hwprofiles/clusters/dgx-v100-x16.json" --gbs 256 --seq 4096 --launch deepspeed
+stdout_has "does not support precision 'bf16'"
+expect 1 timeout 120 "$plansim" search --model "$models/deepseek-v3.json" --cluster "$cluster" --gbs 1024 --seq 4096 --launch deepspeed
+stdout_has 'Nothing fits. Nearest: .* PP1 '
 # Nothing fits, and nothing would be taken: no larger cluster is tried.
 expect 1 "$plansim" search --model "$models/mixtral-8x7b.json" --cluster "$one" --gbs 256 --seq 4096 --launch megatron --fix pp=2,schedule=zb-v,zero=0,recompute=none
 stdout_has 'is a launch of megatron'
