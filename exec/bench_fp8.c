@@ -41,16 +41,10 @@ static void *input(struct bench *bench, int64_t n)
     return element_at(ELEMENT_E4M3, bench->eights, first);
 }
 
-struct eight_call {
-    struct bench *bench;
-    enum phase phase;
-    struct gemm gemm;
-};
-
 /* What is old and what is new as with 16 bits (bench.c). */
 static void run_product(void *context, int turn)
 {
-    struct eight_call *e = context;
+    struct gemm_call *e = context;
     (void)turn;
     e->gemm.b = input(e->bench, (int64_t)e->gemm.n * e->gemm.k);
     if (e->phase != PHASE_B)
@@ -81,7 +75,7 @@ static struct gemm product_of(const struct bench *bench, enum phase phase, int m
 
 double bench_product_8_bits_s(struct bench *bench, enum phase phase, int m, int n, int k)
 {
-    struct eight_call e = {bench, phase, product_of(bench, phase, m, n, k)};
+    struct gemm_call e = {bench, phase, product_of(bench, phase, m, n, k)};
     struct bench_call call = {run_product, &e};
     int64_t size_c = (int64_t)e.gemm.m * e.gemm.n;
     void *c = device_elements(bench->device, size_c);
