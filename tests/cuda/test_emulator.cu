@@ -133,6 +133,10 @@ __global__ void beyond_global(int *x)
 {
     x[16 + threadIdx.x] = 0;
 }
+__global__ void read_beyond_global(int *x)
+{
+    x[0] = x[64]; /* where the next allocation might begin */
+}
 __global__ void misaligned(int *x)
 {
     *reinterpret_cast<float4 *>(x + 1) = make_float4(0, 0, 0, 0);
@@ -320,6 +324,7 @@ enum fault {
     SLIGHTLY_BEYOND,
     BEYOND_STATIC,
     BEYOND_GLOBAL,
+    READ_BEYOND_GLOBAL,
     HOST_POINTER,
     MISALIGNED,
     FORGOTTEN_COPY,
@@ -352,6 +357,9 @@ static void commit(int fault)
         break;
     case BEYOND_GLOBAL:
         LAUNCH(beyond_global, 1, 32, 0, nullptr, x);
+        break;
+    case READ_BEYOND_GLOBAL:
+        LAUNCH(read_beyond_global, 1, 32, 0, nullptr, x);
         break;
     case HOST_POINTER:
         LAUNCH(add_one, 1, 32, 0, nullptr, host);

@@ -175,6 +175,13 @@ static void *filled(int64_t n)
     return memory;
 }
 
+/* Elements of the largest of the matrices of a product. */
+static int64_t largest_of(int m, int n, int k)
+{
+    int64_t y = (int64_t)m * n, x = (int64_t)m * k, weight = (int64_t)n * k, most = y > x ? y : x;
+    return most > weight ? most : weight;
+}
+
 static void measure(int phase, const struct gemm *g, int m, int n, int k, double least_s)
 {
     static const char *const names[PHASES] = {"forward", "dgrad", "wgrad"};
@@ -207,7 +214,11 @@ int main(int argc, char **argv)
         return 2;
     }
     open_cublas();
-    int64_t largest = (int64_t)28672 / divisor * (8192 / divisor);
+    int64_t largest = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int64_t one = largest_of(sizes[i][0] / divisor, sizes[i][1] / divisor, sizes[i][2] / divisor);
+        largest = one > largest ? one : largest;
+    }
     void *a = filled(largest), *b = filled(largest), *c = filled(2 * largest); /* c may be floats */
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int phase = 0; phase < PHASES; phase++) {

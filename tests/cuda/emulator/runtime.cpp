@@ -15,7 +15,7 @@
 
 using emulator::fail;
 
-enum { BAND_BYTES = 256 };
+enum { BAND_BYTES = 256, ALIGNMENT = 256, PAGE_BYTES = 4096 };
 
 struct operation {
     std::function<void()> run;
@@ -111,9 +111,15 @@ static size_t memory_limit()
     return (size_t)setting("EMULATOR_MEMORY_MIB", 4096) << 20;
 }
 
-static size_t mapped_bytes(size_t bytes)
+/* An allocation: pages whose last bytes it is, up to its alignment, and one page that nobody can touch. */
+static size_t aligned_bytes(size_t bytes)
 {
-    return (bytes + 2 * BAND_BYTES + 4095) / 4096 * 4096;
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static size_t page_bytes(size_t bytes)
+{
+    return (aligned_bytes(bytes) + BAND_BYTES + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
 static cudaError_t allocate(void **memory, size_t bytes, bool device)
@@ -123,9 +129,11 @@ static cudaError_t allocate(void **memory, size_t bytes, bool device)
         return cudaSuccess;
     if (device && (bytes > memory_limit() || state.device_bytes + bytes > memory_limit()))
         return set_error(cudaErrorMemoryAllocation);
-    unsigned char *base = (unsigned char *)emulator::map_memory(mapped_bytes(bytes));
-    memset(base, 0xff, mapped_bytes(bytes));
-    *memory = base + BAND_BYTES;
+    size_t pages = page_bytes(bytes);
+    unsigned char *base = (unsigned char *)emulator::map_memory(pages + PAGE_BYTES);
+    mprotect(base + pages, PAGE_BYTES, PROT_NONE);
+    memset(base, 0xff, pages);
+    *memory = base + pages - aligned_bytes(bytes);
     state.memory[(uintptr_t)*memory] = {bytes, device};
     state.device_bytes += device ? bytes : 0;
     return cudaSuccess;
@@ -133,14 +141,17 @@ static cudaError_t allocate(void **memory, size_t bytes, bool device)
 
 static void check_bands(uintptr_t at, const allocation &a)
 {
-    const unsigned char *start = (const unsigned char *)at;
-    for (int i = 1; i <= BAND_BYTES; i++)
-        if (start[-i] != 0xff || start[a.bytes - 1 + (size_t)i] != 0xff) {
+    const unsigned char *start = (const unsigned char *)at, *end = start + a.bytes;
+    const unsigned char *untouchable = start + aligned_bytes(a.bytes);
+    for (int i = 1; i <= BAND_BYTES; i++) {
+        bool behind = end + i <= untouchable && end[i - 1] != 0xff;
+        if (behind || start[-i] != 0xff) {
             char sentence[160];
             snprintf(sentence, sizeof sentence, "written %d bytes %s an allocation of %zu bytes", i,
-                     start[-i] != 0xff ? "before" : "behind", a.bytes);
+                     behind ? "behind" : "before", a.bytes);
             fail(sentence);
         }
+    }
 }
 
 static cudaError_t release(void *memory, bool device)
@@ -153,7 +164,8 @@ static cudaError_t release(void *memory, bool device)
         fail("freed what was not allocated");
     check_bands(found->first, found->second);
     state.device_bytes -= device ? found->second.bytes : 0;
-    munmap((unsigned char *)memory - BAND_BYTES, mapped_bytes(found->second.bytes));
+    size_t bytes = found->second.bytes;
+    munmap((unsigned char *)memory + aligned_bytes(bytes) - page_bytes(bytes), page_bytes(bytes) + PAGE_BYTES);
     state.memory.erase(found);
     return cudaSuccess;
 }
