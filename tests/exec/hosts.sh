@@ -47,7 +47,7 @@ fail() {
 }
 
 left() { # ranks that are still there after a moment
-    for i in 1 2 3 4 5 6 7 8 9 10; do
+    for i in $(seq 100); do
         ps -eo args | grep -F "$scratch/plan.json" | grep -v -e grep -e mpirun >"$scratch/left" || return 1
         sleep 0.3
     done
@@ -73,7 +73,7 @@ left && fail "too large: ranks are left: $(cat "$scratch/left")"
 plan '"pp":2,"zero":0'
 across run --model "$model" --plan "$scratch/plan.json" --steps 1000000 &
 job=$!
-for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+for i in $(seq 60); do
     sleep 1
     [ -s "$scratch/out" ] && break
 done
