@@ -50,7 +50,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"launch", OPT_CHOICE, &a->launch, 0, 0, export_target_names, "NAME", "only plans that plansim export --to NAME writes, priced for that stack"},
         {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "default table"},
         {"out", OPT_STRING, &a->out, 0, 0, NULL, "FILE", "write the best plan (plan.json)"},
-        {"chart", OPT_STRING, &a->chart, 0, 0, NULL, "FILE", "time breakdown of the plans as PNG, SVG or PDF"},
+        {"chart", OPT_STRING, &a->chart, 0, 0, NULL, "FILE", "time breakdown of the plans (--pareto: time over memory) as PNG, SVG or PDF"},
         {"memory-chart", OPT_STRING, &a->memory_chart, 0, 0, NULL, "FILE", "memory per stage of the best plan as PNG, SVG or PDF"},
         {NULL, 0, NULL, 0, 0, NULL, NULL, NULL}};
     const char *positional[1];
@@ -168,7 +168,7 @@ static void draw(const struct arguments *a, const struct inputs *in, const struc
     snprintf(title, sizeof title, "%s on %s", in->model.name, in->cluster.name);
     int n = r->n < PLAN_CHART_ROWS_MAX ? r->n : PLAN_CHART_ROWS_MAX;
     if (a->chart)
-        plan_chart_breakdown(a->chart, title, r->plans, n, &err);
+        (a->pareto ? plan_chart_pareto : plan_chart_breakdown)(a->chart, title, r->plans, n, &err);
     if (a->memory_chart)
         plan_chart_memory(a->memory_chart, title, &r->plans[0], &err);
     inputs_print("search", "warning: ", &err);

@@ -150,13 +150,42 @@ static int run_once(const struct stages *s, const struct durations *d, int64_t m
     return 0;
 }
 
+/* After how many micro-batches a schedule in its steady state repeats itself. */
+static int64_t period_of(const struct plan *plan)
+{
+    return plan->pp * (schedule_of(plan->schedule)->placement == PLACEMENT_BIDIR ? 2 : 1);
+}
+
+/* Micro-batches to simulate of `all`: `most`, but at least `periods` of them, with the same remainder. */
+static int64_t simulated_of(int64_t all, int64_t most, int64_t period, int64_t periods)
+{
+    int64_t kept = most > periods * period ? most : periods * period;
+    return all > kept ? all - (all - kept) / period * period : all;
+}
+
+int pipeline_estimate_s(const struct stages *s, struct arena *arena, double *ret, struct err *err)
+{
+    struct durations d;
+    struct run run, shorter = {0};
+    struct arena_mark mark = arena_mark(arena);
+    int64_t all = plan_micro_batches(s->plan), period = period_of(s->plan), simulated = simulated_of(all, 0, period, 3);
+    fill_durations(s, arena, &d);
+    int result = run_once(s, &d, simulated, 0, arena, &run, err);
+    if (result == 0 && simulated < all)
+        result = run_once(s, &d, simulated - period, 0, arena, &shorter, err);
+    if (result == 0)
+        *ret = run.makespan_s + (simulated < all ? (run.makespan_s - shorter.makespan_s) * (double)(all - simulated) / (double)period : 0);
+    arena_rewind(arena, mark);
+    return result;
+}
+
 int pipeline_run(const struct stages *s, double give_up_s, struct arena *arena, struct pipeline *ret, struct err *err)
 {
     struct durations d;
     struct arena_mark mark = arena_mark(arena);
     const struct plan *plan = s->plan;
-    int64_t all = plan_micro_batches(plan), simulated = all;
-    int64_t period = plan->pp * (schedule_of(plan->schedule)->placement == PLACEMENT_BIDIR ? 2 : 1);
+    int64_t all = plan_micro_batches(plan), period = period_of(plan), most = PIPELINE_OPS_MAX / (3LL * s->n);
+    int64_t simulated = all > most ? simulated_of(all, most, period, 4) : all;
     struct pipeline_memo *memo = s->question->memo;
     fill_durations(s, arena, &d);
     if (same_durations(memo, &d)) {
@@ -164,9 +193,6 @@ int pipeline_run(const struct stages *s, double give_up_s, struct arena *arena, 
         arena_rewind(arena, mark);
         return 0;
     }
-    int64_t most = PIPELINE_OPS_MAX / (3LL * s->n);
-    if (all > most) /* same remainder, at least a few periods */
-        simulated = all - (all - (most > 4 * period ? most : 4 * period)) / period * period;
     struct run run, shorter;
     int result = run_once(s, &d, simulated, give_up_s, arena, &run, err);
     if (result == 0 && simulated < all)

@@ -27,7 +27,7 @@ struct pipeline {
 /* What pipeline_run keeps between calls (question.memo): the programs of schedules that do not depend on durations, and, for
  * one plan whose durations change, the first answer, given again for the same durations. Start with zeros; forget before
  * another plan or model, or state `programs_only`. */
-enum { PIPELINE_PROGRAMS_MAX = 32, PIPELINE_KEPT_OPS_MAX = 1 << 20 };
+enum { PIPELINE_PROGRAMS_MAX = 128, PIPELINE_KEPT_OPS_MAX = 1 << 21 };
 struct pipeline_memo {
     bool programs_only; /* no answers: plans differ */
     struct arena arena; /* block_bytes is the owner's choice */
@@ -45,6 +45,10 @@ struct pipeline_memo {
 };
 void pipeline_memo_forget(struct pipeline_memo *memo);
 void pipeline_memo_release(struct pipeline_memo *memo);
+
+/* Makespan by the engine of a few periods, extended linearly: for the search, where the closed form of a schedule flatters. The
+ * question's memo should keep programs. */
+int pipeline_estimate_s(const struct stages *stages, struct arena *arena, double *ret, struct err *err);
 
 /* give_up_s: a makespan above this is not taken apart (makespan_no_p2p_s = makespan_s). */
 int pipeline_run(const struct stages *stages, double give_up_s, struct arena *arena, struct pipeline *ret, struct err *err);

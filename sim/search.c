@@ -217,6 +217,8 @@ static void price_range(struct search *s, int from, int n, bool bounded)
             }
             break;
         }
+        for (int t = 0; t < s->threads; t++)
+            s->workers[t].useful_s = bounded ? useful_s(s) : HUGE_VAL;
         run_jobs(s->workers, s->threads, s->units, from, from + BATCH_UNITS < n ? from + BATCH_UNITS : n, false);
         gather(s);
     }
@@ -318,6 +320,16 @@ static void insert_on_front(struct search_result *ret, const struct prediction *
     insert_prediction(ret, p, options, room);
 }
 
+/* A plan priced already is faster and smaller by more than the estimates of this one may be too high. */
+static bool is_behind(const struct search_result *front, const struct search_choice *choice)
+{
+    double time_s = choice->time_s / (1 + search_estimate_margin), bytes = choice->bytes / (1 + search_estimate_margin);
+    for (int i = 0; i < front->n; i++)
+        if (front->plans[i].step_time_s < time_s && front->plans[i].peak_bytes < bytes)
+            return true;
+    return false;
+}
+
 /* Estimates that flatter one plan drop others from the front: the fastest plan of all, which a search by time finds, is in it. */
 static void insert_fastest(const struct search *s, struct search_result *ret, int room, struct err *err)
 {
@@ -336,22 +348,17 @@ static int price_leaders(struct search *s, struct search_result *ret, struct err
     struct arena arena = {0};
     struct err failed = {0};
     struct prediction *p = malloc(sizeof *p);
-    struct pipeline_memo *memo = calloc(1, sizeof *memo); /* leaders share many programs */
-    int result = p && memo ? 0 : err_add(err, "out of memory"), room = answer_room(s);
-    if (memo) {
-        memo->programs_only = true;
-        pipeline_memo_forget(memo);
-        s->workers[0].own.memo = memo;
-    }
-    if (s->options->pareto && s->leaders.n > 1) {
+    int result = p ? 0 : err_add(err, "out of memory"), room = answer_room(s);
+    pipeline_memo_forget(&s->workers[0].memo); /* leaders share many programs, others than the estimates */
+    if (s->options->pareto && s->leaders.n > 1)
         qsort(s->leaders.item, (size_t)s->leaders.n, sizeof *s->leaders.item, compare_time);
-        s->leaders.n = thin(s->leaders.item, sizeof *s->leaders.item, s->leaders.n, s->n_leaders);
-    }
     for (int i = 0; i < s->leaders.n && result == 0; i++) {
         const struct search_choice *choice = &s->leaders.item[i];
         bool full = ret->n == room && !search_weighs_memory(s->options);
         if (full && choice->time_s * (1 - search_estimate_margin) > ret->plans[ret->n - 1].step_time_s)
             break;
+        if (s->options->pareto && is_behind(ret, choice))
+            continue;
         int priced = reprice(s, choice, 0, &arena, p, failed.count == 0 ? &failed : NULL);
         ret->repriced++;
         if (priced == 0 && p->fits)
@@ -371,10 +378,6 @@ static int price_leaders(struct search *s, struct search_result *ret, struct err
         ret->has_nearest = true;
         result = reprice(s, &s->nearest, INFINITY, &arena, &ret->nearest, err);
     }
-    s->workers[0].own.memo = NULL;
-    if (memo)
-        pipeline_memo_release(memo);
-    free(memo);
     free(p);
     arena_release(&arena);
     return result;
@@ -426,6 +429,9 @@ int search_run(const struct question *question, const struct search_options *opt
         w->cluster.spans = &w->spans;
         w->own.cluster = &w->cluster;
         w->question = &w->own;
+        w->memo.programs_only = true;
+        pipeline_memo_forget(&w->memo);
+        w->own.memo = &w->memo;
         s.workers[t].options = options;
         s.workers[t].plan = options->base;
     }
@@ -437,8 +443,11 @@ int search_run(const struct question *question, const struct search_options *opt
     }
     publish_counts(&s, ret);
     ret->elapsed_s = now_s() - start;
-    for (int t = 0; t < s.threads; t++)
+    for (int t = 0; t < s.threads; t++) {
         free(s.workers[t].found.item);
+        arena_release(&s.workers[t].arena);
+        pipeline_memo_release(&s.workers[t].memo);
+    }
     free(s.workers);
     free(s.units);
     free(s.leaders.item);

@@ -2,6 +2,8 @@
 #ifndef SIM_SEARCH_INTERNAL_H
 #define SIM_SEARCH_INTERNAL_H
 
+#include "cost/base/arena.h"
+#include "sim/pipeline.h"
 #include "sim/schedule.h"
 #include "sim/search.h"
 #include "sim/stages.h"
@@ -72,7 +74,9 @@ struct search_worker {
     struct stages stages;
     struct chunking chunking;
     struct plan plan;
-    double threshold_s; /* slower than this is of no use */
+    double useful_s; /* slower than this is of no use */
+    struct arena arena;
+    struct pipeline_memo memo;
     struct launch_memo launch;
     struct search_counts counts;
     struct choice_list found;
@@ -98,8 +102,8 @@ int search_choice_compare(const struct search_choice *a, const struct search_cho
 void search_choice_plan(const struct question *question, const struct search_options *options, const struct search_choice *choice,
                         const struct layer_prices *prices, struct plan *ret);
 void search_count_rejected(struct search_counts *counts, int reason, const struct search_choice *choice);
-/* Keeps the list free of choices that another clearly beats: no worse in time and memory, and better in one of them by the
- * margin of the estimates (the first by search_choice_compare of two equals). The same set in whatever order they come. */
+/* Keeps the list free of choices that another of the same schedule clearly beats: no worse in time and memory, and better in
+ * one of them by the margin of the estimates (the first by search_choice_compare of two equals). The same set in whatever order they come. */
 void choice_list_push_front(struct choice_list *list, const struct search_choice *choice);
 void choice_list_push(struct choice_list *list, const struct search_choice *choice);
 

@@ -29,10 +29,11 @@ void choice_list_push(struct choice_list *list, const struct search_choice *choi
     list->item[list->n++] = *choice;
 }
 
-/* No worse in both, and better in one by more than the engine's price may turn: so the order of arrival does not matter. */
+/* No worse in both, and better in one by more than the engine's price may turn: so the order of arrival does not matter.
+ * Only within a schedule: by closed form V-Min and V-Half take as little as half of the engine's time, and would hide others. */
 static bool beats(const struct search_choice *a, const struct search_choice *b)
 {
-    if (a->time_s > b->time_s || a->bytes > b->bytes)
+    if (a->schedule != b->schedule || a->time_s > b->time_s || a->bytes > b->bytes)
         return false;
     bool clearly = a->time_s * (1 + search_estimate_margin) < b->time_s || a->bytes * (1 + search_estimate_margin) < b->bytes;
     bool twins = a->time_s >= b->time_s && a->bytes >= b->bytes;
@@ -568,6 +569,54 @@ static bool overlaps_experts(enum plan_schedule schedule, bool alone)
     return alone || schedule == SCHEDULE_INTERLEAVED;
 }
 
+/* Could messages, or unequal F, B and W, make the schedule wait where its closed form does not? V-Min took twice as long,
+ * interleaved chunks up to four times between slow nodes. */
+static bool may_flatter(const struct search_worker *w, const struct search_choice *choice)
+{
+    const struct plan *p = &w->plan;
+    static const double negligible = 0.02;
+    double messages = 2 * (double)plan_micro_batches(p) * p->vp * w->places.p2p_s; /* of a rank; all of them on the critical path at worst */
+    return schedule_of(choice->schedule)->placement == PLACEMENT_V || messages > negligible * choice->time_s;
+}
+
+/* A choice that could be of use is run by the engine for a few periods. */
+static void refine(struct search_worker *w, struct search_choice *choice)
+{
+    double makespan_s;
+    if (choice->time_s < 0 || choice->time_s > w->useful_s)
+        return;
+    search_choice_plan(w->question, w->options, choice, &w->prices, &w->plan);
+    if (!may_flatter(w, choice))
+        return;
+    w->chunking.valid = false;
+    fill_chunking(w);
+    fill_zero(w);
+    if (pipeline_estimate_s(&w->stages, &w->arena, &makespan_s, NULL) == 0)
+        choice->time_s = makespan_s + w->chunking.step_s[w->plan.zero];
+}
+
+/* An automatic schedule, whose order takes long to find, is hardly faster than the best of those that it begins with. */
+static void refine_automatic(struct search_choice *best, enum plan_schedule automatic, const enum plan_schedule *fixed, int n)
+{
+    static const double hardly = 0.9;
+    double fastest_s = HUGE_VAL;
+    for (int i = 0; i < n; i++)
+        if (best[fixed[i]].time_s >= 0)
+            fastest_s = fmin(fastest_s, best[fixed[i]].time_s);
+    if (best[automatic].time_s >= 0 && fastest_s < HUGE_VAL)
+        best[automatic].time_s = fmax(best[automatic].time_s, hardly * fastest_s);
+}
+
+static void refine_all(struct search_worker *w, struct search_choice *best)
+{
+    static const enum plan_schedule straight[] = {SCHEDULE_ZB_H1, SCHEDULE_ZB_H2}, v[] = {SCHEDULE_ZB_V, SCHEDULE_V_HALF, SCHEDULE_V_MIN};
+    for (int s = 0; s < SCHEDULES; s++)
+        if (s != SCHEDULE_ZB_AUTO && s != SCHEDULE_ZB_V_AUTO)
+            refine(w, &best[s]);
+    refine_automatic(best, SCHEDULE_ZB_AUTO, straight, sizeof straight / sizeof *straight);
+    refine_automatic(best, SCHEDULE_ZB_V_AUTO, v, sizeof v / sizeof *v);
+}
+
 void search_unit_run(struct search_worker *w, const struct search_unit *u)
 {
     const struct model *model = w->question->model;
@@ -596,7 +645,9 @@ void search_unit_run(struct search_worker *w, const struct search_unit *u)
         if (schedules)
             run_chunking(w, u, vp, schedules, best);
     }
+    if (u->pp > 1 && !search_weighs_memory(w->options))
+        refine_all(w, best);
     for (int s = 0; s < SCHEDULES; s++)
-        if (best[s].time_s >= 0)
+        if (best[s].time_s >= 0 && best[s].time_s <= w->useful_s)
             choice_list_push(&w->found, &best[s]);
 }

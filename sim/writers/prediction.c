@@ -121,7 +121,7 @@ static void print_time(FILE *out, const struct prediction *p)
 {
     struct table *table = table_new("  ");
     char text[32];
-    table_column(table, "where the time goes", TABLE_LEFT);
+    table_column(table, p->plan.pp > 1 ? "time of the busiest rank" : "where the time goes", TABLE_LEFT);
     table_column(table, "seconds", TABLE_RIGHT);
     table_column(table, "share", TABLE_RIGHT);
     for (int i = 0; i < TIME_PARTS; i++) {
@@ -170,8 +170,8 @@ void prediction_print(FILE *out, const struct prediction *p, const struct profil
             100 * p->mfu);
     fprintf(out, "memory       %s of %s: %s\n", unit_format_bytes(p->peak_bytes, peak, sizeof peak),
             unit_format_bytes(p->limit_bytes, limit, sizeof limit), p->fits ? "fits" : "does not fit");
-    fprintf(out, "bubble       %.1f %%, exposed communication %.1f %%, bound by %s\n", 100 * p->bubble_fraction, 100 * prediction_exposed(p),
-            prediction_bound(p));
+    fprintf(out, "bubble       %.1f %% of all ranks' time, exposed communication %.1f %%, bound by %s\n", 100 * p->bubble_fraction,
+            100 * prediction_exposed(p), prediction_bound(p));
     if (p->cost_per_step >= 0)
         fprintf(out, "cost         %.2f per step\n", p->cost_per_step);
     fprintf(out, "profile      %s (%s), sha256 %.12s\n\n", profile_name(profile), provenance_names[p->provenance], profile_sha256(profile));

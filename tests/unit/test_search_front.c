@@ -43,7 +43,16 @@ static void test_pareto(void)
     CHECK_STR(err.text, "");
 }
 
-/* Models and clusters of all kinds: no point of a front is beaten by another of it, and every one has the price that predict gives its plan. */
+static bool covers(const struct search_result *front, const struct prediction *p)
+{
+    for (int i = 0; i < front->n; i++)
+        if (front->plans[i].step_time_s <= p->step_time_s * (1 + 1e-9) && front->plans[i].peak_bytes <= p->peak_bytes * (1 + 1e-9))
+            return true;
+    return false;
+}
+
+/* Models and clusters of all kinds: no point of a front is beaten by another of it, or by one of the fastest plans, and every
+ * one has the price that predict gives its plan. */
 static void check_front(const char *model, const char *hw, int64_t batch, uint32_t schedules)
 {
     struct search_options o;
@@ -67,6 +76,13 @@ static void check_front(const char *model, const char *hw, int64_t batch, uint32
         CHECK(memcmp(&p.peak_bytes, &r.plans[i].peak_bytes, sizeof p.peak_bytes) == 0);
         CHECK(p.fits);
     }
+    struct search_result fastest;
+    o.pareto = false;
+    o.top = 60;
+    CHECK_INT(search_run(&in.question, &o, &fastest, &err), 0);
+    for (int i = 0; i < fastest.n; i++)
+        CHECK(covers(&r, &fastest.plans[i]));
+    search_release(&fastest);
     search_release(&r);
     CHECK_STR(err.text, "");
 }
