@@ -94,8 +94,8 @@ static void place_label(struct labels *labels, struct label *label)
 {
     double y = label->y;
     for (int try = 0; try < 2 * SCHEDULES; try++) {
-        bool taken = false;
         label->y = y + (try % 2 ? 1 : -1) * ((try + 1) / 2) * line_height;
+        bool taken = label->y < line_height || label->y > 1 - line_height;
         for (int i = 0; i < labels->n && !taken; i++)
             taken = overlaps(label, &labels->item[i]);
         if (!taken)
@@ -167,11 +167,12 @@ int compare_chart_scatter(const char *path, const char *title, const struct comp
             "set xrange [0:%.9g]\nset yrange [%.9g:%.9g]\nset key inside top right\nplot \\\n"
             "  data index 0 using 1:2 with fsteps lw 1.5 dt 2 lc rgb '%s' notitle, \\\n"
             "  data index 1 using 1:2 with points pt 7 ps 1.3 lc rgb '%s' title 'beaten in both', \\\n"
+            "  data index 1 using 1:2:($4 - $1):(abs($5 - $2) > %.9g ? $5 - $2 : NaN) with vectors nohead lw 0.7 lc rgb '%s' notitle, \\\n"
             "  data index 1 using 4:5:3 with labels left font ',10' textcolor rgb '#666666' notitle, \\\n"
             "  data index 0 using 1:2 with points pt 7 ps 1.8 lc rgb '%s' title 'not beaten in both', \\\n"
             "  data index 0 using 4:5:3 with labels left font ',11' textcolor rgb '#000000' notitle\n",
             labels.size_x, labels.low_y, labels.low_y + labels.size_y, chart_palette[CHART_BLUE], chart_grey,
-            chart_palette[CHART_BLUE]);
+            0.5 * line_height * labels.size_y, chart_grey, chart_palette[CHART_BLUE]);
     return draw(&p, path, err);
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cost/base/err.h"
 #include "cost/base/unit.h"
@@ -267,42 +268,74 @@ static bool is_beaten(const struct prediction *predictions, int n, int i)
     return false;
 }
 
-static void put_point(FILE *out, const struct prediction *p, double unit_s, bool written)
+/* What the picture spans. Times far apart are drawn by their logarithm. */
+struct pareto_range {
+    double unit_s, shortest_s, longest_s, most_bytes;
+};
+
+static bool is_logarithmic(const struct pareto_range *range)
 {
+    return range->longest_s > 4 * range->shortest_s;
+}
+
+/* Of the plot, from below. */
+static double height_of(const struct pareto_range *range, double time_s)
+{
+    if (!(range->longest_s > range->shortest_s))
+        return 0;
+    return is_logarithmic(range) ? log(time_s / range->shortest_s) / log(range->longest_s / range->shortest_s)
+                                 : (time_s - range->shortest_s) / (range->longest_s - range->shortest_s);
+}
+
+/* The name once more in the fourth column, to be written left of the point, or where that has no room in the fifth. */
+static void put_point(FILE *out, const struct prediction *p, const struct pareto_range *range, bool written)
+{
+    static const double letter_width = 0.0058; /* of the plot, font 11 */
     char name[256];
     plan_format(&p->plan, name, sizeof(name));
-    fprintf(out, "%.9g\t%.9g\t%s\t%s\n", p->peak_bytes / UNIT_GIB, p->step_time_s / unit_s, name, written ? name : "");
+    bool left = p->peak_bytes / range->most_bytes > letter_width * (double)strlen(name);
+    fprintf(out, "%.9g\t%.9g\t%s\t%s\t%s\n", p->peak_bytes / UNIT_GIB, p->step_time_s / range->unit_s, name, written && left ? name : "",
+            written && !left ? name : "");
+}
+
+static const double name_height = 0.05; /* of the plot */
+
+/* The next plan of the front after `last` (-1: the first), by rising memory; -1 = none. */
+static int next_of_front(const struct prediction *predictions, int n, int last)
+{
+    int next = -1;
+    for (int i = 0; i < n; i++) {
+        bool later = last < 0 || predictions[i].peak_bytes > predictions[last].peak_bytes;
+        if (later && (next < 0 || predictions[i].peak_bytes < predictions[next].peak_bytes) && !is_beaten(predictions, n, i))
+            next = i;
+    }
+    return next;
 }
 
 /* Rows of the front by rising memory first, then the rest; the two are blocks of the data file. Names are written into
- * the picture where they do not cover the one before (apart_s). Returns the number of rows of the front. */
-static int put_pareto_data(FILE *out, const struct prediction *predictions, int n, double unit_s, double apart_s)
+ * the picture where they do not cover another, the fastest plan's first of all. Returns the number of rows of the front. */
+static int put_pareto_data(FILE *out, const struct prediction *predictions, int n, const struct pareto_range *range)
 {
-    int front = 0, last = -1;
-    double written_s = INFINITY;
-    fputs("peak_memory_gib\tstep_time\tplan\tlabel\n", out);
-    for (bool more = true; more;) {
-        int next = -1;
-        for (int i = 0; i < n; i++) {
-            bool later = last < 0 || predictions[i].peak_bytes > predictions[last].peak_bytes;
-            if (later && !is_beaten(predictions, n, i) &&
-                (next < 0 || predictions[i].peak_bytes < predictions[next].peak_bytes))
-                next = i;
-        }
-        more = next >= 0;
-        last = next;
-        front += more;
-        if (more) {
-            bool written = written_s - predictions[next].step_time_s >= apart_s;
-            written_s = written ? predictions[next].step_time_s : written_s;
-            put_point(out, &predictions[next], unit_s, written);
-        }
+    int *front = malloc((size_t)n * sizeof *front), count = 0;
+    bool *named = calloc((size_t)n, sizeof *named);
+    for (int at = -1; front && named && (at = next_of_front(predictions, n, at)) >= 0;)
+        front[count++] = at;
+    double below = -HUGE_VAL; /* height of the last name */
+    for (int i = count - 1; i >= 0; i--) {
+        double height = height_of(range, predictions[front[i]].step_time_s);
+        named[i] = height - below >= name_height;
+        below = named[i] ? height : below;
     }
-    fputs("\n\npeak_memory_gib\tstep_time\tplan\tlabel\n", out);
+    fputs("peak_memory_gib\tstep_time\tplan\tlabel_left\tlabel_right\n", out);
+    for (int i = 0; i < count; i++)
+        put_point(out, &predictions[front[i]], range, named[i]);
+    free(front);
+    free(named);
+    fputs("\n\npeak_memory_gib\tstep_time\tplan\tlabel_left\tlabel_right\n", out);
     for (int i = 0; i < n; i++)
         if (is_beaten(predictions, n, i))
-            put_point(out, &predictions[i], unit_s, false);
-    return front;
+            put_point(out, &predictions[i], range, false);
+    return count;
 }
 
 int plan_chart_pareto(const char *path, const char *title, const struct prediction *predictions, int n, struct err *err)
@@ -316,20 +349,21 @@ int plan_chart_pareto(const char *path, const char *title, const struct predicti
     if (!(longest_s > 0) || !(most_bytes > 0))
         return err_add(err, "no picture: there are no plans to draw");
 
-    double unit_s = longest_s < 1 ? 1e-3 : 1;
+    struct pareto_range range = {longest_s < 1 ? 1e-3 : 1, shortest_s, longest_s, 1.1 * (limit_bytes > most_bytes ? limit_bytes : most_bytes)};
     struct text data, script;
     int opened = text_open(&data) | text_open(&script);
     if (opened != 0)
         return finish(path, 0, 0, &data, &script, err);
-    int front = put_pareto_data(data.out, predictions, n, unit_s, 0.04 * (longest_s - shortest_s));
+    int front = put_pareto_data(data.out, predictions, n, &range);
 
     FILE *out = script.out;
     put_title(out, "time against memory", title);
     fputs(common_script, out);
     fprintf(out, "set xlabel 'peak memory per accelerator (GiB)'\nset ylabel 'time per step (%s)'\n",
-            unit_s < 1 ? "ms" : "s");
-    fprintf(out, "set xrange [0:%.9g]\nset offsets graph 0, graph 0, graph 0.08, graph 0.04\n",
-            1.1 * (limit_bytes > most_bytes ? limit_bytes : most_bytes) / UNIT_GIB);
+            range.unit_s < 1 ? "ms" : "s");
+    fprintf(out, "set xrange [0:%.9g]\nset offsets graph 0, graph 0, graph 0.08, graph 0.04\n", range.most_bytes / UNIT_GIB);
+    if (is_logarithmic(&range))
+        fprintf(out, "set logscale y 2\nset yrange [%.9g:%.9g]\n", 0.8 * shortest_s / range.unit_s, 1.2 * longest_s / range.unit_s);
     fprintf(out, "set grid back lc rgb '%s' lt 1 dt 1 lw 0.8\nset bmargin 6\n", chart_light_grey);
     if (limit_bytes > 0)
         fprintf(out,
@@ -345,6 +379,8 @@ int plan_chart_pareto(const char *path, const char *title, const struct predicti
     fprintf(out, "  data index 0 using 1:2 with linespoints pt 7 ps 1 lw 1.5 lc rgb '%s' title 'beaten by none', \\\n",
             chart_palette[CHART_BLUE]);
     /* Left of and below the front there is nothing, by its nature: room for the names. */
-    fprintf(out, "  data index 0 using 1:2:4 with labels right offset -0.8,-0.5 font ',11' notitle\n");
+    fputs("  data index 0 using 1:2:4 with labels right offset -0.8,-0.5 font ',11' notitle, \\\n"
+          "  data index 0 using 1:2:5 with labels left offset 0.8,0.5 font ',11' notitle\n",
+          out);
     return finish(path, 1200, 600, &data, &script, err);
 }
