@@ -1,18 +1,20 @@
 #!/bin/sh
-# planexec check over a table of plans. Usage: [PRECISION=P] plans.sh PLANEXEC SOURCE_ROOT [TABLE [WORD [OPTION...]]]; WORD:
-# only lines that contain it; options of planexec check.
+# planexec check over a table of plans. Usage: [PRECISION=P] [EVERY=N] plans.sh PLANEXEC SOURCE_ROOT [TABLE [WORD [OPTION...]]];
+# WORD: only lines that contain it; N: of these the first of every N; options of planexec check.
 planexec=$1
 root=$2
 table=${3:-$root/tests/exec/plans.txt}
 word=${4:-}
 [ $# -gt 4 ] && shift 4 || shift $#
 . "$(dirname "$0")/lib.sh"
-passed=0 failed=0 running=
+passed=0 failed=0 running= line=0
 # A caller's own timeout does not reach the ranks, which are in a group of processes of their own.
 trap '[ -z "$running" ] || { kill "$running" 2>/dev/null; wait "$running"; }; exit 143' TERM
 while read -r ranks model plan; do
     case $ranks in '' | '#'*) continue ;; esac
     case "$ranks $model $plan" in *"$word"*) ;; *) continue ;; esac
+    line=$((line + 1))
+    [ $(((line - 1) % ${EVERY:-1})) -eq 0 ] || continue
     balanced=
     case $model in !*) balanced=--balanced model=${model#!} ;; ~*) balanced=--bf16 model=${model#\~} ;; esac
     model=${model%+}
