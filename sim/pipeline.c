@@ -1,5 +1,6 @@
 #include "sim/pipeline.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -34,10 +35,19 @@ static void fill_durations(const struct stages *s, struct arena *arena, struct d
     }
 }
 
+/* Micro-batches of a group of interleaved chunks, that of the whole step though fewer are simulated; 0 = the schedule has none. */
+static int group_of(const struct plan *plan)
+{
+    if (plan->schedule != SCHEDULE_INTERLEAVED)
+        return plan->schedule_group;
+    int64_t all = plan_micro_batches(plan);
+    return plan->schedule_group > 0 ? plan->schedule_group : schedule_group(plan->pp, all < INT_MAX ? (int)all : INT_MAX);
+}
+
 static struct schedule_request request_of(const struct stages *s, const struct durations *d, int64_t micro_batches)
 {
     const struct plan *plan = s->plan;
-    return (struct schedule_request){.pp = plan->pp, .vp = plan->vp, .micro_batches = (int)micro_batches, .group = plan->schedule_group,
+    return (struct schedule_request){.pp = plan->pp, .vp = plan->vp, .micro_batches = (int)micro_batches, .group = group_of(plan),
                                      .forward_ticks = d->forward, .backward_ticks = d->backward, .wgrad_ticks = d->wgrad,
                                      .comm_ticks = engine_ps(s->places->p2p_s)};
 }
@@ -90,7 +100,7 @@ static int find_program(const struct pipeline_memo *memo, const struct plan *pla
 {
     for (int i = 0; i < memo->n_programs; i++)
         if (memo->program[i].micro_batches == micro_batches && memo->program[i].schedule == plan->schedule && memo->program[i].pp == plan->pp &&
-            memo->program[i].vp == plan->vp && memo->program[i].group == plan->schedule_group)
+            memo->program[i].vp == plan->vp && memo->program[i].group == group_of(plan))
             return i;
     return -1;
 }
@@ -114,7 +124,7 @@ static int emit(const struct stages *s, const struct durations *d, int64_t micro
         memo->program[memo->n_programs].schedule = plan->schedule;
         memo->program[memo->n_programs].pp = plan->pp;
         memo->program[memo->n_programs].vp = plan->vp;
-        memo->program[memo->n_programs].group = plan->schedule_group;
+        memo->program[memo->n_programs].group = group_of(plan);
         memo->program[memo->n_programs].micro_batches = micro_batches;
         memo->program[memo->n_programs++].program = *ret;
         for (int r = 0; r < plan->pp; r++)
@@ -153,6 +163,8 @@ static int run_once(const struct stages *s, const struct durations *d, int64_t m
 /* After how many micro-batches a schedule in its steady state repeats itself. */
 static int64_t period_of(const struct plan *plan)
 {
+    if (plan->schedule == SCHEDULE_INTERLEAVED)
+        return group_of(plan);
     return plan->pp * (schedule_of(plan->schedule)->placement == PLACEMENT_BIDIR ? 2 : 1);
 }
 

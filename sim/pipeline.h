@@ -3,7 +3,8 @@
  *
  * Long batches are not simulated micro-batch by micro-batch: past
  * PIPELINE_OPS_MAX ops the steady state, which repeats every pp micro-batches
- * (every 2 pp for programs with two directions), is extended linearly. */
+ * (every group of interleaved chunks, every 2 pp for programs with two directions),
+ * is extended linearly. */
 #ifndef SIM_PIPELINE_H
 #define SIM_PIPELINE_H
 
