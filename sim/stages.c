@@ -444,6 +444,21 @@ static double sharded_reduce_s(const struct stages *s, double dense, double expe
            kernel_pointwise_s(&s->question->cluster->accelerator, 24 * (dense + expert));
 }
 
+/* Of gradients, per step. Sharded ones (ZeRO-2) are reduced whenever a rank turns to another chunk or to a forward pass: after
+ * every micro-batch; of interleaved chunks after a round of pp; once where all backward passes of a chunk follow each other.
+ * FSDP keeps them whole in a pipeline until the last one. */
+static double reductions(const struct stages *s)
+{
+    const struct plan *plan = s->plan;
+    double micro_batches = (double)plan_micro_batches(plan);
+    if (plan->zero != 2)
+        return 1;
+    if (plan->pp > 1 && (s->prices->stack->sharded_per_layer || plan->schedule == SCHEDULE_GPIPE || plan->schedule == SCHEDULE_LOOPED_BFS))
+        return 1;
+    bool rounds = plan->pp > 1 && (plan->schedule == SCHEDULE_INTERLEAVED || plan->schedule == SCHEDULE_INTERLEAVED_ZB);
+    return rounds ? ceil(micro_batches / plan->pp) : micro_batches;
+}
+
 struct rank_step stages_rank_step(const struct stages *s, int rank, const struct stage_price *sum)
 {
     const struct plan *plan = s->plan;
@@ -462,11 +477,10 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
             reduce = sharded_reduce_s(s, dense, expert, gradient);
             gather = group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight, expert * weight);
         }
-        /* sharded gradients are reduced after every micro-batch (a pipeline keeps them whole until the last) */
-        double earlier = plan->zero == 2 && plan->pp == 1 ? (double)plan_micro_batches(plan) - 1 : 0;
+        double earlier = reductions(s) - 1;
         if (plan->zero == 2 && stack->counted_buffers) /* with the layers */
             reduce = 0;
-        double cover = plan->overlap.dp_grad ? sum->backward_s + sum->wgrad_s : 0;
+        double cover = plan->overlap.dp_grad ? (sum->backward_s + sum->wgrad_s) * (double)plan_micro_batches(plan) / reductions(s) : 0;
         step.dp_exposed_s = earlier * beside_cover(reduce, cover, stack->overlap_slowdown);
         step.gather_exposed_s = once_per_step(gather, plan->overlap.dp_param, sum->forward_s, buckets, stack->overlap_slowdown);
         step.dp_exposed_s += once_per_step(reduce, plan->overlap.dp_grad, sum->backward_s + sum->wgrad_s, buckets, stack->overlap_slowdown) +
