@@ -1,4 +1,5 @@
-/* Fields of a plan that have no effect on this model: said, so that nobody counts on a saving that is not there. */
+/* Fields of a plan that have no effect on this model, or that no framework runs so: said, so that nobody counts on a saving
+ * that is not there. */
 #include <stdio.h>
 
 #include "cost/base/err.h"
@@ -93,6 +94,9 @@ void plan_warn_idle(const struct plan_check *c)
     warn_attention(c, &p);
     if (plan->fused_grouped_mlp && !p.experts)
         err_add(c->err, "fused_grouped_mlp: model '%s' has no experts, nothing changes", c->model->name);
+    if (plan->overlap.ep && plan->ep > 1 && plan->pp > 1 && plan->schedule != SCHEDULE_INTERLEAVED)
+        err_add(c->err, "overlap.ep beside pp %d goes with schedule 'interleaved' in the frameworks, not with '%s': it is priced as if it did", plan->pp,
+                schedule_names[plan->schedule]);
     if (plan->offload_layers > most)
         err_add(c->err, "activation_offload_layers %d exceeds the %lld layers of the largest pipeline chunk: all of them are offloaded", plan->offload_layers,
                 ll(most));

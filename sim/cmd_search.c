@@ -166,9 +166,8 @@ static void draw(const struct arguments *a, const struct inputs *in, const struc
     struct err err = {0};
     char title[300];
     snprintf(title, sizeof title, "%s on %s", in->model.name, in->cluster.name);
-    int n = r->n < PLAN_CHART_ROWS_MAX ? r->n : PLAN_CHART_ROWS_MAX;
     if (a->chart)
-        (a->pareto ? plan_chart_pareto : plan_chart_breakdown)(a->chart, title, r->plans, n, &err);
+        (a->pareto ? plan_chart_pareto : plan_chart_breakdown)(a->chart, title, r->plans, r->n, &err);
     if (a->memory_chart)
         plan_chart_memory(a->memory_chart, title, &r->plans[0], &err);
     inputs_print("search", "warning: ", &err);

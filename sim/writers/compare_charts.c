@@ -120,9 +120,10 @@ static void put_points(FILE *out, struct labels *labels, const struct compare_po
         label.width = length * letter_width;
         if (label.x + label.width > 1) /* no room on the right */
             label.x -= label.width + 2 * point_gap;
+        double point = (x - labels->low_x) / labels->size_x, near = label.x > point ? label.x : label.x + label.width;
         place_label(labels, &label);
-        fprintf(out, "%.15g\t%.15g\t\"%s\"\t%.9g\t%.9g\n", x, y, label.text, labels->low_x + label.x * labels->size_x,
-                labels->low_y + label.y * labels->size_y);
+        fprintf(out, "%.15g\t%.15g\t\"%s\"\t%.9g\t%.9g\t%.9g\n", x, y, label.text, labels->low_x + label.x * labels->size_x,
+                labels->low_y + label.y * labels->size_y, labels->low_x + near * labels->size_x);
     }
     fputs("\n\n", out);
 }
@@ -167,7 +168,7 @@ int compare_chart_scatter(const char *path, const char *title, const struct comp
             "set xrange [0:%.9g]\nset yrange [%.9g:%.9g]\nset key inside top right\nplot \\\n"
             "  data index 0 using 1:2 with fsteps lw 1.5 dt 2 lc rgb '%s' notitle, \\\n"
             "  data index 1 using 1:2 with points pt 7 ps 1.3 lc rgb '%s' title 'beaten in both', \\\n"
-            "  data index 1 using 1:2:($4 - $1):(abs($5 - $2) > %.9g ? $5 - $2 : NaN) with vectors nohead lw 0.7 lc rgb '%s' notitle, \\\n"
+            "  data index 1 using 1:2:($6 - $1):(abs($5 - $2) > %.9g ? $5 - $2 : NaN) with vectors nohead lw 0.7 lc rgb '%s' notitle, \\\n"
             "  data index 1 using 4:5:3 with labels left font ',10' textcolor rgb '#666666' notitle, \\\n"
             "  data index 0 using 1:2 with points pt 7 ps 1.8 lc rgb '%s' title 'not beaten in both', \\\n"
             "  data index 0 using 4:5:3 with labels left font ',11' textcolor rgb '#000000' notitle\n",

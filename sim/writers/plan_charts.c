@@ -275,7 +275,7 @@ struct pareto_range {
 
 static bool is_logarithmic(const struct pareto_range *range)
 {
-    return range->longest_s > 4 * range->shortest_s;
+    return range->shortest_s > 0 && range->longest_s > 4 * range->shortest_s;
 }
 
 /* Of the plot, from below. */
@@ -287,15 +287,20 @@ static double height_of(const struct pareto_range *range, double time_s)
                                  : (time_s - range->shortest_s) / (range->longest_s - range->shortest_s);
 }
 
-/* The name once more in the fourth column, to be written left of the point, or where that has no room in the fifth. */
+/* The name once more in the fourth column, to be written left of the point, or in the fifth, right of it: on the left where it
+ * has room, else on the wider side, as much of it as goes there. */
 static void put_point(FILE *out, const struct prediction *p, const struct pareto_range *range, bool written)
 {
     static const double letter_width = 0.0058; /* of the plot, font 11 */
     char name[256];
     plan_format(&p->plan, name, sizeof(name));
-    bool left = p->peak_bytes / range->most_bytes > letter_width * (double)strlen(name);
-    fprintf(out, "%.9g\t%.9g\t%s\t%s\t%s\n", p->peak_bytes / UNIT_GIB, p->step_time_s / range->unit_s, name, written && left ? name : "",
-            written && !left ? name : "");
+    double at = p->peak_bytes / range->most_bytes, room = fmax(at, 1 - at) / letter_width;
+    int length = (int)strlen(name);
+    bool left = at > letter_width * length || at > 0.5;
+    int shown = !written ? 0 : length <= room ? length : (int)room - 1;
+    const char *more = written && shown < length ? "…" : "";
+    fprintf(out, "%.9g\t%.9g\t%s\t%.*s%s\t%.*s%s\n", p->peak_bytes / UNIT_GIB, p->step_time_s / range->unit_s, name, left ? shown : 0, name,
+            left ? more : "", left ? 0 : shown, name, left ? "" : more);
 }
 
 static const double name_height = 0.05; /* of the plot */

@@ -334,6 +334,7 @@ static void test_idle_fields(void)
         {&dense, "{\"fp8_attention\":true,\"precision\":\"fp8\"}", ""},
         {&moe, "{\"fused_grouped_mlp\":true,\"offload_modules\":[\"expert_fc1\",\"moe_act\"]}", ""},
         {&moe, "{\"recompute\":\"selective\",\"recompute_modules\":[\"moe\",\"moe_act\"]}", ""},
+        {&moe, "{\"dp\":8,\"ep\":8,\"pp\":2,\"schedule\":\"zb-h1\",\"overlap\":{\"ep\":true}}", "overlap.ep beside pp 2 goes with schedule 'interleaved'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct plan plan = plan_of(cases[i].plan);

@@ -131,7 +131,8 @@ static cudaError_t allocate(void **memory, size_t bytes, bool device)
         return set_error(cudaErrorMemoryAllocation);
     size_t pages = page_bytes(bytes);
     unsigned char *base = (unsigned char *)emulator::map_memory(pages + PAGE_BYTES);
-    mprotect(base + pages, PAGE_BYTES, PROT_NONE);
+    if (mprotect(base + pages, PAGE_BYTES, PROT_NONE) != 0)
+        fail("a page cannot be protected");
     memset(base, 0xff, pages);
     *memory = base + pages - aligned_bytes(bytes);
     state.memory[(uintptr_t)*memory] = {bytes, device};
