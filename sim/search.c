@@ -21,7 +21,7 @@ const char *const objective_names[] = {"time", "cost", "memory", NULL};
 const char *const search_reason_names[] = {"out of memory", "provably slower than the plans kept (whole layouts)",
                                            "not a launch of the framework (--launch)"};
 
-enum { BATCH_UNITS = 64, LEADERS_MIN = 128, FRONT_LEADERS_MIN = 512, THREADS_MAX = 256 };
+enum { BATCH_UNITS = 64, SHOWN_MIN = 10, LEADERS_MIN = 128, FRONT_LEADERS_MIN = 512, THREADS_MAX = 256 };
 
 void search_defaults(struct search_options *o)
 {
@@ -70,18 +70,20 @@ static bool same_layout(const struct search_choice *a, const struct search_choic
            u->sequence_parallel == v->sequence_parallel && a->schedule == b->schedule;
 }
 
-/* Best first, the better of two that differ in the rank order alone, `keep` at most. */
+/* Best first, the better of two that differ in the rank order alone, `keep` at most of those with a trusted time and of the others. */
 static void sort_choices(struct choice_list *list, enum search_objective objective, int keep)
 {
-    int n = 0;
+    int n = 0, kept[2] = {0, 0};
     if (list->n > 1)
         qsort(list->item, (size_t)list->n, sizeof *list->item, objective == OBJECTIVE_MEMORY ? compare_memory : compare_time);
-    for (int i = 0; i < list->n && n < keep; i++) {
-        bool known = false;
+    for (int i = 0; i < list->n; i++) {
+        bool known = kept[list->item[i].trusted] >= keep;
         for (int j = 0; j < n && !known; j++)
             known = same_layout(&list->item[i], &list->item[j]);
-        if (!known)
-            list->item[n++] = list->item[i];
+        if (known)
+            continue;
+        kept[list->item[i].trusted]++;
+        list->item[n++] = list->item[i];
     }
     list->n = n;
 }
@@ -145,11 +147,14 @@ struct search {
     int threads, n_units, n_leaders;
     struct search_unit *units;
     struct search_counts counts;
-    struct choice_list leaders;
+    struct choice_list leaders, others;
     struct search_choice nearest;
     double nearest_excess;
     bool has_nearest;
 };
+
+/* A leader that takes longer than estimated by more than this may be behind others of its layout. */
+static const double close_margin = 0.01;
 
 /* Predictions kept while the leaders are priced. */
 static int answer_room(const struct search *s)
@@ -165,6 +170,9 @@ static void gather(struct search *s)
         for (int i = 0; i < w->found.n; i++)
             (s->options->pareto ? choice_list_push_front : choice_list_push)(&s->leaders, &w->found.item[i]);
         w->found.n = 0;
+        for (int i = 0; i < w->others.n; i++)
+            choice_list_push(&s->others, &w->others.item[i]);
+        w->others.n = 0;
         bool nearer = w->has_nearest && (!s->has_nearest || w->nearest_excess < s->nearest_excess ||
                                          (w->nearest_excess <= s->nearest_excess &&
                                           search_choice_compare(&w->nearest, &s->nearest, OBJECTIVE_TIME) < 0));
@@ -195,16 +203,17 @@ static int drop_hopeless(struct search *s)
     return n;
 }
 
-/* A layout whose bound is above this cannot enter the answer: behind the last leader,
- * or so far behind the last plan shown that the engine's price will not turn it. */
+/* A layout whose bound is above this cannot enter the answer: behind the last leader, or so far behind the last plan shown
+ * that the engine's price will not turn it. Leaders whose time may flatter say nothing. */
 static double useful_s(const struct search *s)
 {
-    double useful = INFINITY;
-    if (s->leaders.n == s->n_leaders)
-        useful = s->leaders.item[s->leaders.n - 1].time_s;
-    if (s->leaders.n >= s->options->top)
-        useful = fmin(useful, s->leaders.item[s->options->top - 1].time_s * (1 + 2 * search_estimate_margin));
-    return useful;
+    int shown = s->options->top > SHOWN_MIN ? s->options->top : SHOWN_MIN, n = 0; /* of the first few some may turn out not to fit */
+    for (int i = 0; i < s->leaders.n; i++) {
+        n += s->leaders.item[i].trusted;
+        if (n == shown)
+            return s->leaders.item[i].time_s * (1 + 2 * search_estimate_margin);
+    }
+    return HUGE_VAL;
 }
 
 static void price_range(struct search *s, int from, int n, bool bounded)
@@ -343,6 +352,26 @@ static void insert_fastest(const struct search *s, struct search_result *ret, in
     search_release(&fastest);
 }
 
+/* The engine says that a leader does not fit, or is slower than estimated: the best of it and of the others of its layout. */
+static void price_others(struct search *s, const struct search_choice *leader, struct arena *arena, int *priced, struct prediction *best,
+                         struct search_result *ret)
+{
+    struct prediction *p = malloc(sizeof *p);
+    for (int i = 0; p && i < s->others.n; i++) {
+        const struct search_choice *other = &s->others.item[i];
+        bool found = *priced == 0 && best->fits;
+        if (!same_layout(other, leader) || (found && other->time_s >= best->step_time_s))
+            continue;
+        int result = reprice(s, other, 0, arena, p, NULL);
+        ret->repriced++;
+        if (result < 0 || !p->fits || (found && p->step_time_s >= best->step_time_s))
+            continue;
+        *best = *p;
+        *priced = 0;
+    }
+    free(p);
+}
+
 static int price_leaders(struct search *s, struct search_result *ret, struct err *err)
 {
     struct arena arena = {0};
@@ -361,6 +390,9 @@ static int price_leaders(struct search *s, struct search_result *ret, struct err
             continue;
         int priced = reprice(s, choice, 0, &arena, p, failed.count == 0 ? &failed : NULL);
         ret->repriced++;
+        bool good = priced == 0 && p->fits && p->step_time_s <= choice->time_s * (1 + close_margin);
+        if (!good && !search_weighs_memory(s->options))
+            price_others(s, choice, &arena, &priced, p, ret);
         if (priced == 0 && p->fits)
             (s->options->pareto ? insert_on_front : insert_prediction)(ret, p, s->options, room);
     }
@@ -445,12 +477,14 @@ int search_run(const struct question *question, const struct search_options *opt
     ret->elapsed_s = now_s() - start;
     for (int t = 0; t < s.threads; t++) {
         free(s.workers[t].found.item);
+        free(s.workers[t].others.item);
         arena_release(&s.workers[t].arena);
         pipeline_memo_release(&s.workers[t].memo);
     }
     free(s.workers);
     free(s.units);
     free(s.leaders.item);
+    free(s.others.item);
     return result;
 }
 

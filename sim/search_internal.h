@@ -26,7 +26,8 @@ struct search_choice {
     bool balanced;
     enum recompute recompute;
     int recompute_layers;
-    double time_s, bytes; /* by closed form */
+    double time_s, bytes; /* by closed form; time_s refined by the engine where that might flatter */
+    bool trusted;         /* time_s is close to the engine's, not a lower bound alone */
 };
 
 struct search_counts {
@@ -79,13 +80,14 @@ struct search_worker {
     struct pipeline_memo memo;
     struct launch_memo launch;
     struct search_counts counts;
-    struct choice_list found;
+    struct choice_list found;  /* the fastest of each layout and schedule */
+    struct choice_list others; /* of the same layouts: with other chunks, or with room to spare */
     bool has_nearest;
     struct search_choice nearest; /* misses the limit by least */
     double nearest_excess;
 };
 
-/* Estimates are within a few percent of the engine: what is behind by more cannot turn out to be ahead. */
+/* Estimates that are trusted are within a few percent of the engine: what is behind by more cannot turn out to be ahead. */
 static const double search_estimate_margin = 0.05;
 
 extern const enum axis search_orders[2][AXES];

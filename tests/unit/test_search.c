@@ -1,5 +1,6 @@
 /* The search: same answer for any number of threads and without bounds; the
  * answer agrees with the launch rules, the memory limit and predict. */
+#include "cost/base/unit.h"
 #include "tests/unit/answers.h"
 
 static struct inputs in;
@@ -217,6 +218,62 @@ static void test_extended(void)
     free(p);
 }
 
+/* Gradients that a pipeline holds in shards are reduced again and again: ZeRO-2 there takes less memory and more time. */
+static void test_sharded_gradients(void)
+{
+    static const struct { enum plan_schedule schedule; int vp, reductions; } rows[] = {
+        {SCHEDULE_1F1B, 1, 32}, {SCHEDULE_INTERLEAVED, 2, 8}, {SCHEDULE_GPIPE, 1, 1}, {SCHEDULE_LOOPED_BFS, 2, 1}, {SCHEDULE_ZB_V, 2, 32}};
+    load("hwprofiles/models/llama-3.1-8b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 2}");
+    struct prediction *p = calloc(2, sizeof *p);
+    for (size_t r = 0; p && r < sizeof rows / sizeof *rows; r++) {
+        for (int i = 0; i < 2; i++) { /* ZeRO-1, ZeRO-2 */
+            struct err err = {0};
+            struct plan plan;
+            plan_defaults(&plan);
+            plan.pp = 4, plan.dp = 4, plan.vp = rows[r].vp, plan.micro_batch = 1, plan.seq_len = 4096, plan.global_batch = 4 * 32;
+            plan.schedule = rows[r].schedule;
+            plan.zero = i == 1 ? 2 : 1;
+            plan.overlap.dp_grad = false;
+            CHECK_INT(predict_plan(&in.question, &plan, &p[i], &err), 0);
+            CHECK_STR(err.text, "");
+        }
+        CHECK(p[1].peak_bytes < p[0].peak_bytes);
+        double optimizer = p[1].time_s[TIME_OPTIMIZER] - p[0].time_s[TIME_OPTIMIZER]; /* reads less */
+        double all = p[0].reduction_s + p[1].step_time_s - p[0].step_time_s - optimizer;
+        CHECK_DOUBLE(all, rows[r].reductions * p[0].reduction_s, 1e-9);
+    }
+    free(p);
+}
+
+/* Interleaved chunks repeat themselves group by group: beyond what is simulated a step goes on as within it, messages between
+ * slow nodes included. */
+static void test_extended_groups(void)
+{
+    static const int group[] = {0, 13, 16, 64};
+    load("hwprofiles/models/llama-3.1-8b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 8, \"accelerators_per_node\": 1, \"inter_node\": {\"fabric\": "
+                                                "\"ethernet-tcp\", \"nics_per_node\": 1, \"nic_gbps\": 10, \"rdma\": false}}");
+    struct prediction *p = calloc(3, sizeof *p);
+    for (size_t g = 0; p && g < sizeof group / sizeof *group; g++) {
+        struct plan plan;
+        plan_defaults(&plan);
+        plan.pp = 8;
+        plan.vp = 4;
+        plan.micro_batch = 1;
+        plan.seq_len = 1024;
+        plan.schedule = SCHEDULE_INTERLEAVED;
+        plan.schedule_group = group[g];
+        int64_t unit = group[g] == 0 ? 8 : group[g];
+        for (int i = 0; i < 3; i++) { /* up to 682 micro-batches are simulated */
+            struct err err = {0};
+            plan.global_batch = unit * (320 / unit) << i;
+            CHECK_INT(predict_plan(&in.question, &plan, &p[i], &err), 0);
+            CHECK_STR(err.text, "");
+        }
+        CHECK_DOUBLE(p[2].step_time_s - p[1].step_time_s, 2 * (p[1].step_time_s - p[0].step_time_s), 1e-3);
+    }
+    free(p);
+}
+
 /* A schedule that is hard to estimate must not hide another: no schedule alone gives a faster plan than all together. */
 static void no_schedule_hides(const char *model, const char *hw, int64_t global_batch, int pp)
 {
@@ -256,25 +313,72 @@ static void test_no_schedule_hides(void)
                       1008, 6);
 }
 
-/* The first plan is the same however many are asked for: between far nodes an order of ranks that was priced too low hid another. */
+/* The first plan is the same however many are asked for, and none that a narrower search finds is faster. */
+static double first_s(const struct search_options *o)
+{
+    struct search_result r;
+    struct err err = {0};
+    CHECK_INT(search_run(&in.question, o, &r, &err), 0);
+    CHECK_STR(err.text, "");
+    double ret = CHECK(r.n > 0) ? r.plans[0].step_time_s : 0;
+    search_release(&r);
+    return ret;
+}
+
 static void test_first_of_many(void)
 {
+    static const char far_nodes[] = "{\"accelerator\": \"h100-sxm\", \"nodes\": 2048, \"inter_node\": {\"fabric\": \"roce\", \"nodes_per_leaf\": 384, "
+                                    "\"oversubscription\": 7}}";
+    static const char a100[] = "{\"accelerator\": \"a100-sxm-80gb\", \"nodes\": 2, \"inter_node\": {\"fabric\": \"ib-hdr\", \"nics_per_node\": 8, \"nic_gbps\": 200}}";
+    static const char slow[] = "{\"accelerator\": \"h100-sxm\", \"nodes\": 4, \"inter_node\": {\"fabric\": \"ethernet-tcp\", \"nics_per_node\": 1, \"nic_gbps\": 25, "
+                               "\"rdma\": false}}";
+    static const char l40s[] = "{\"accelerator\": \"l40s\", \"nodes\": 2, \"inter_node\": {\"nics_per_node\": 1, \"nic_gbps\": 100, \"rdma\": false}}";
+    static const uint32_t some = 1u << SCHEDULE_LOOPED_BFS | 1u << SCHEDULE_1F1B | 1u << SCHEDULE_V_MIN | 1u << SCHEDULE_1F1B_V | 1u << SCHEDULE_ZB_V_AUTO;
+    static const struct {
+        const char *model, *hw;
+        int layers, few; /* layers 0: the model's */
+        int64_t batch, seq_len;
+        double limit_gib; /* 0: the cluster's */
+        uint32_t schedules;
+    } cases[] = {
+        {"hwprofiles/models/llama-3.1-70b.json", far_nodes, 0, 10, 1024, 4096, 0, (1u << SCHEDULES) - 1}, /* an order of ranks, priced too low */
+        {"hwprofiles/models/llama-3.1-8b.json", a100, 30, 1, 256, 4096, 18, (1u << SCHEDULES) - 1},       /* the only leader does not fit */
+        {"hwprofiles/models/llama-3.1-8b.json", slow, 0, 1, 64, 4096, 30, (1u << SCHEDULES) - 1},
+        {"hwprofiles/models/llama-3.1-8b.json", l40s, 37, 1, 64, 2048, 0, some}, /* an automatic schedule without those that it begins with */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct search_options o;
+        load(cases[i].model, cases[i].hw);
+        if (cases[i].layers > 0)
+            in.model.layers = in.model.kinds[0].layers = cases[i].layers;
+        if (cases[i].limit_gib > 0)
+            in.question.memory_limit_bytes = cases[i].limit_gib * UNIT_GIB;
+        search_defaults(&o);
+        o.base.global_batch = cases[i].batch;
+        o.base.seq_len = cases[i].seq_len;
+        o.schedules = cases[i].schedules;
+        o.top = cases[i].few;
+        double few_s = first_s(&o);
+        o.top = 200;
+        CHECK_DOUBLE(few_s, first_s(&o), 1e-12);
+    }
+}
+
+/* The number of chunks that is fastest by closed form does not fit: another takes its place. */
+static void test_other_chunks(void)
+{
     struct search_options o;
-    struct search_result one, many;
-    struct err err = {0};
-    load("hwprofiles/models/llama-3.1-70b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 2048, \"inter_node\": {\"fabric\": \"roce\", "
-                                                 "\"nodes_per_leaf\": 384, \"oversubscription\": 7}}");
+    test_question(&in, "hwprofiles/models/llama-3.1-8b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 2, \"inter_node\": {\"fabric\": \"ib-ndr\", "
+                                                              "\"nics_per_node\": 8, \"nic_gbps\": 400}}", "fsdp2");
+    in.model.layers = in.model.kinds[0].layers = 30;
+    in.question.memory_limit_bytes = 24 * UNIT_GIB;
     search_defaults(&o);
-    o.base.global_batch = 1024;
+    snprintf(o.base.stack, sizeof o.base.stack, "fsdp2");
+    o.base.global_batch = 64;
     o.base.seq_len = 4096;
-    o.top = 10;
-    CHECK_INT(search_run(&in.question, &o, &one, &err), 0);
-    o.top = 400;
-    CHECK_INT(search_run(&in.question, &o, &many, &err), 0);
-    CHECK_STR(err.text, "");
-    CHECK_DOUBLE(one.plans[0].step_time_s, many.plans[0].step_time_s, 1e-12);
-    search_release(&one);
-    search_release(&many);
+    double free_s = first_s(&o);
+    for (o.fix.vp = 1; o.fix.vp <= 4; o.fix.vp++)
+        CHECK(first_s(&o) >= free_s * (1 - 1e-12));
 }
 
 int main(void)
@@ -285,8 +389,11 @@ int main(void)
     test_nothing_fits();
     test_large_batches();
     test_extended();
+    test_extended_groups();
+    test_sharded_gradients();
     test_no_schedule_hides();
     test_first_of_many();
+    test_other_chunks();
     test_published_plans();
     profile_close(in.profile);
     return test_report();
