@@ -44,7 +44,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"pareto", OPT_FLAG, &a->pareto, 0, 0, NULL, NULL, "only plans that no other beats in both time and memory"},
         {"threads", OPT_INT, &a->threads, 1, 256, NULL, "N", "threads; the answer is the same for any number (default 1)"},
         {"why", OPT_FLAG, &a->why, 0, 0, NULL, NULL, "counts and examples of what was left out, and why"},
-        {"exhaustive", OPT_FLAG, &a->exhaustive, 0, 0, NULL, NULL, "price every layout, without bounds; same answer (ZeRO-0 only with --fix zero=0)"},
+        {"exhaustive", OPT_FLAG, &a->exhaustive, 0, 0, NULL, NULL, "price every layout, without bounds; same answer (ZeRO-0, and ZeRO-2 in Megatron's pipelines, only with --fix zero=N)"},
         {"profile", OPT_STRING, &a->in.profile, 0, 0, NULL, "FILE", "your own profile, layered over the shipped one"},
         {"stack", OPT_STRING, &a->stack, 0, 0, NULL, "NAME", "software stack (default megatron; plansim profile list)"},
         {"launch", OPT_CHOICE, &a->launch, 0, 0, export_target_names, "NAME", "only plans that plansim export --to NAME writes, priced for that stack"},

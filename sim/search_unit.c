@@ -499,17 +499,19 @@ static void run_schedule(struct search_worker *w, struct search_choice *choice, 
     }
 }
 
+enum { RECOMPUTE_STEPS = 8 };
 struct recompute_step {
     enum recompute kind;
     int layers;
 };
 
 /* From nothing to everything: each later one takes more time and less memory. */
-static int recompute_steps(const struct search_worker *w, struct recompute_step *ret)
+static int recompute_steps(const struct search_worker *w, struct recompute_step ret[RECOMPUTE_STEPS])
 {
     const struct search_fix *fix = &w->options->fix;
     int chunks = w->plan.pp * w->plan.vp, most = (int)((w->question->model->layers + chunks - 1) / chunks), n = 0;
-    const struct recompute_step all[] = {{RECOMPUTE_NONE, -1}, {RECOMPUTE_SELECTIVE, -1}, {RECOMPUTE_FULL, most / 4}, {RECOMPUTE_FULL, most / 2},
+    const struct recompute_step all[] = {{RECOMPUTE_NONE, -1},          {RECOMPUTE_SELECTIVE, -1},      {RECOMPUTE_FULL, 1},
+                                         {RECOMPUTE_FULL, most / 8},    {RECOMPUTE_FULL, most / 4},     {RECOMPUTE_FULL, most / 2},
                                          {RECOMPUTE_FULL, most * 3 / 4}, {RECOMPUTE_FULL, -1}};
     int before = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -566,7 +568,7 @@ static void run_recompute(struct search_worker *w, const struct search_choice *c
 /* Full recompute is tried first: where even that does not fit, nothing does. */
 static void run_chunking(struct search_worker *w, const struct search_unit *u, int vp, uint32_t schedules, struct family (*family)[VP_MAX + 1])
 {
-    struct recompute_step steps[6];
+    struct recompute_step steps[RECOMPUTE_STEPS];
     for (int balanced = 0; balanced < 2; balanced++) {
         w->plan.vp = vp;
         if (!set_split(w->question->model, &w->prices, &w->plan, balanced))
