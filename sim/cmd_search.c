@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cost/base/file.h"
 #include "cost/base/names.h"
@@ -138,11 +139,26 @@ static void fill_base(const struct arguments *a, struct plan *base, const char *
         snprintf(base->stack, sizeof base->stack, "%s", a->stack ? a->stack : export_target_names[a->launch]);
 }
 
+/* Once a second, from the first second on. */
+static void say_progress(const char *what, int done, int all)
+{
+    static double said_s = -1;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double now_s = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    if (said_s >= 0 && now_s < said_s + 1)
+        return;
+    if (said_s >= 0)
+        fprintf(stderr, "plansim search: %d of %d %s priced\n", done, all, what);
+    said_s = now_s;
+}
+
 static int fill_options(const struct arguments *a, struct inputs *in, struct search_options *o, struct err *err)
 {
     int result = 0;
     const char *taken[8] = {NULL};
     search_defaults(o);
+    o->progress = say_progress;
     o->objective = a->objective;
     o->top = (int)a->top;
     o->threads = (int)a->threads;

@@ -216,9 +216,16 @@ static double useful_s(const struct search *s)
     return HUGE_VAL;
 }
 
+static void report(const struct search *s, const char *what, int done, int all)
+{
+    if (s->options->progress)
+        s->options->progress(what, done, all);
+}
+
 static void price_range(struct search *s, int from, int n, bool bounded)
 {
     for (; from < n; from += BATCH_UNITS) {
+        report(s, "layouts", from, n);
         if (bounded && s->units[from].bound_s > useful_s(s)) {
             for (int i = from; i < n; i++) { /* sorted: the rest is slower still */
                 struct search_choice skipped = {.unit = s->units[i], .vp = 1, .schedule = SCHEDULE_1F1B};
@@ -383,6 +390,7 @@ static int price_leaders(struct search *s, struct search_result *ret, struct err
         qsort(s->leaders.item, (size_t)s->leaders.n, sizeof *s->leaders.item, compare_time);
     for (int i = 0; i < s->leaders.n && result == 0; i++) {
         const struct search_choice *choice = &s->leaders.item[i];
+        report(s, "leaders", i, s->leaders.n);
         bool full = ret->n == room && !search_weighs_memory(s->options);
         if (full && choice->time_s * (1 - search_estimate_margin) > ret->plans[ret->n - 1].step_time_s)
             break;

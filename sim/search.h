@@ -35,6 +35,7 @@ struct search_options {
     int launch;            /* enum export_target: only plans that this framework can run; -1 = any */
     const struct model_words *words; /* beside launch: what else the model's file says; NULL = nothing */
     int top, threads;
+    void (*progress)(const char *what, int done, int all); /* told of "layouts", then of "leaders", by the caller's thread; NULL = nobody */
     bool exhaustive;       /* no bounds; same answer */
     bool pareto;           /* instead of the best: those that no other beats in both time and memory, fastest first;
                               more than top are thinned out evenly, both ends kept */
