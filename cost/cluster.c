@@ -254,11 +254,7 @@ static int count_accelerators(const char *file, const struct json *root, struct 
 
 static void read_slowest(const char *file, struct cluster *ret, struct err *warn)
 {
-    bool mixed = false;
-    for (int i = 1; i < ret->n_groups; i++)
-        mixed = mixed || strcmp(ret->group[i].accelerator.name, ret->group[0].accelerator.name) != 0;
-    cluster_slowest(ret, &ret->accelerator);
-    if (mixed)
+    if (cluster_slowest(ret, &ret->accelerator))
         err_add(
             warn,
             "file '%s': mixed accelerators (%s): every one is priced as the slowest in each respect and has the least memory",

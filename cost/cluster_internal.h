@@ -21,7 +21,7 @@ int cluster_read_fabric(struct json_at at, const char *key, const struct profile
 /* The name in the profile that an accelerator goes back to: its own, or `base` of an inline object. NULL when none. */
 const char *cluster_base_name(struct json_at at, const char *key);
 
-/* Every field the worst of the groups; fitted forms from the accelerator with the lowest peak x efficiency. */
-void cluster_slowest(const struct cluster *cluster, struct accelerator *ret);
+/* Every field the worst of the groups; fitted forms from the accelerator with the lowest peak x efficiency. Are they mixed? */
+bool cluster_slowest(const struct cluster *cluster, struct accelerator *ret);
 
 #endif

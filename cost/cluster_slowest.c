@@ -79,17 +79,23 @@ static void worst_attention(const struct cluster *cluster, struct accelerator *r
     }
 }
 
-void cluster_slowest(const struct cluster *cluster, struct accelerator *ret)
+/* Those written into a cluster file without a name of their own may share one and still differ. */
+static bool same_accelerator(const struct accelerator *a, const struct accelerator *b)
+{
+    return strcmp(a->name, b->name) == 0 && memcmp(a, b, sizeof *a) == 0;
+}
+
+bool cluster_slowest(const struct cluster *cluster, struct accelerator *ret)
 {
     *ret = cluster->group[0].accelerator;
     size_t used = strlen(ret->name);
     bool mixed = false;
     for (int i = 1; i < cluster->n_groups; i++) {
         const struct accelerator *a = &cluster->group[i].accelerator;
-        bool new_name = true;
+        bool known = false;
         for (int j = 0; j < i; j++)
-            new_name = new_name && strcmp(cluster->group[j].accelerator.name, a->name) != 0;
-        if (!new_name)
+            known = known || same_accelerator(&cluster->group[j].accelerator, a);
+        if (known)
             continue;
         mixed = true;
         if (used < sizeof(ret->name))
@@ -98,8 +104,9 @@ void cluster_slowest(const struct cluster *cluster, struct accelerator *ret)
         ret->provenance = a->provenance > ret->provenance ? a->provenance : ret->provenance;
     }
     if (!mixed)
-        return;
+        return false;
     for (int rate = 0; rate < RATES; rate++)
         worst_rate_forms(cluster, rate, ret);
     worst_attention(cluster, ret);
+    return true;
 }

@@ -210,6 +210,19 @@ static void test_slowest(void)
             &c),
         0);
     CHECK(c.group[1].accelerator.lacks_bf16 && !c.group[0].accelerator.lacks_bf16);
+    /* Written into the file, without names of their own: told apart by what they are, in any order. */
+    static const char *const inlined[] = {
+        "{\"groups\": [{\"nodes\": 1, \"accelerator\": {\"base\": \"h100-sxm\"}}, {\"nodes\": 1, \"accelerator\": {\"base\": \"h100-sxm\", \"memory_bytes\": 40e9}}]}",
+        "{\"groups\": [{\"nodes\": 1, \"accelerator\": {\"base\": \"h100-sxm\", \"memory_bytes\": 40e9}}, {\"nodes\": 1, \"accelerator\": {\"base\": \"h100-sxm\"}}]}"};
+    for (int i = 0; i < 2; i++) {
+        struct cluster mixed;
+        CHECK_INT(parse(inlined[i], &mixed), 0);
+        CHECK_DOUBLE(mixed.accelerator.memory_bytes, 40e9, 0);
+        CHECK_CONTAINS(warn.text, "mixed accelerators");
+    }
+    struct cluster alike;
+    CHECK_INT(parse("{\"groups\": [{\"nodes\": 1, \"accelerator\": {\"base\": \"h100-sxm\"}}, {\"nodes\": 2, \"accelerator\": {\"base\": \"h100-sxm\"}}]}", &alike), 0);
+    CHECK(strstr(warn.text, "mixed") == NULL);
     double rate = c.accelerator.peak_flop_per_s[RATE_16BIT] * c.accelerator.gemm[RATE_16BIT].eff;
     CHECK_DOUBLE(rate, 125e12 * 0.8, 1e-9); /* V100's achieved rate, though L40S has the lower efficiency */
 }
