@@ -48,7 +48,7 @@ static void replicated_states(const struct plan *plan, const struct stack *stack
 }
 
 /* FSDP: fp32 shard, its gradient, two moments; zero 2 (no resharding after forward)
- * holds the gathered 16-bit weights through the step. Frozen weights are kept in 16 bit alone. */
+ * holds the gathered weights through the step. Frozen weights are kept in 16 bit alone. */
 static void sharded_states(const struct plan *plan, double params, double frozen, double ways, double *bytes)
 {
     double shard = (params - frozen) / (plan->zero >= 1 ? ways : 1);
@@ -56,8 +56,9 @@ static void sharded_states(const struct plan *plan, double params, double frozen
     bytes[MEMORY_WEIGHTS] += 4 * shard;
     bytes[MEMORY_GRADIENTS] += 4 * shard;
     bytes[MEMORY_OPTIMIZER] += (plan->optimizer == OPTIMIZER_ADAMW ? 2 * plan->moment_bytes : 4) * (1 - plan->optimizer_offload) * shard;
-    if (plan->zero <= 2 && plan->precision != PRECISION_FP32)
-        bytes[MEMORY_WEIGHTS] += 2 * params;
+    bool gathers = plan->precision != PRECISION_FP32 || (plan->zero >= 1 && ways > 1); /* fp32 weights of one owner are used as they are */
+    if (plan->zero <= 2 && gathers)
+        bytes[MEMORY_WEIGHTS] += memory_weight_bytes(plan) * params;
     if (plan->zero <= 2 && plan->pp > 1) /* a pipeline reduces gradients once, after its last micro-batch: whole until then */
         bytes[MEMORY_GRADIENTS] += 4 * (params - frozen);
 }

@@ -104,7 +104,7 @@ static struct score_passes score_passes(const struct builder *b, const struct at
 }
 
 /* softmax(q k^T) v without a fused kernel: two batched GEMMs and passes over the s x s scores. */
-static void unfused_core(struct builder *b, const struct attention_shape *s)
+static void unfused_core(struct builder *b, const struct attention_shape *s, double *ret_forward, double *ret_backward)
 {
     const struct accelerator *a = b->accelerator;
     double scores = s->batch * s->heads * s->queries * s->keys, rows = s->batch * s->heads * s->queries;
@@ -122,6 +122,8 @@ static void unfused_core(struct builder *b, const struct attention_shape *s)
     builder_keep(b, kept, repeats ? 0 : kept);
     b->price->selective_s += repeats ? forward : 0;
     b->price->working_bytes = fmax(b->price->working_bytes, 4 * scores); /* gradients of the softmax's output and input */
+    *ret_forward = forward;
+    *ret_backward = backward;
 }
 
 /* Ring attention runs one kernel per block of keys, half of each block masked on
@@ -162,24 +164,31 @@ static bool has_windows(const struct model *m)
  * with windows, whose kernels are those of 16 bit). */
 #define FP8_ATTENTION_SPEED 1.3
 
+static void fused_core(struct builder *b, const struct attention_shape *s, double *ret_forward, double *ret_backward)
+{
+    const struct plan *plan = b->context->plan;
+    double forward = core_seconds(b, s) / flash_speed(b);
+    if (plan->fp8_attention && precision_is_fp8(plan->precision) && !has_windows(b->context->model))
+        forward /= FP8_ATTENTION_SPEED;
+    double backward = forward * kernel_attention_backward(b->accelerator, s);
+    double flop = 2 * s->batch * s->heads * s->queries * s->span * (s->qk_dim + s->v_dim);
+    builder_op(b, "attention core", OP_ATTENTION, PHASE_F, forward, flop, 0, 1);
+    builder_op(b, "attention core", OP_ATTENTION, PHASE_B, backward, 2.5 * flop, 0, 3);
+    *ret_forward = forward;
+    *ret_backward = backward;
+}
+
 static void attention_core(struct builder *b, const struct widths *w, int kind)
 {
     struct attention_shape s = core_shape(b, w, kind);
     const struct model *m = b->context->model;
     const struct plan *plan = b->context->plan;
-    double lse = b->tokens * w->heads * 4, t = b->tokens * b->bytes;
-    if (plan->attention >= ATTENTION_UNFUSED) {
-        unfused_core(b, &s);
-        builder_keep(b, t * w->out, t * w->out);
-        return;
-    }
-    double forward = core_seconds(b, &s) / flash_speed(b);
-    if (plan->fp8_attention && precision_is_fp8(plan->precision) && !has_windows(m))
-        forward /= FP8_ATTENTION_SPEED;
-    double backward = forward * kernel_attention_backward(b->accelerator, &s);
-    double flop = 2 * s.batch * s.heads * s.queries * s.span * (s.qk_dim + s.v_dim);
-    builder_op(b, "attention core", OP_ATTENTION, PHASE_F, forward, flop, 0, 1);
-    builder_op(b, "attention core", OP_ATTENTION, PHASE_B, backward, 2.5 * flop, 0, 3);
+    double lse = b->tokens * w->heads * 4, t = b->tokens * b->bytes, forward, backward;
+    bool unfused = plan->attention >= ATTENTION_UNFUSED;
+    if (unfused)
+        unfused_core(b, &s, &forward, &backward);
+    else
+        fused_core(b, &s, &forward, &backward);
     if (m->index_heads > 0) { /* the indexer scores every key (DeepSeek-V3.2) */
         double scores = b->tokens * model_attention_span(plan->seq_len, 0);
         double index_flop = 2 * scores * (double)(m->index_heads * m->index_head_dim);
@@ -188,6 +197,10 @@ static void attention_core(struct builder *b, const struct widths *w, int kind)
         builder_op(b, "sparse indexer", OP_ATTENTION, PHASE_B, 2 * index_s, 2 * index_flop, 0, 6);
     }
     context_parallel(b, w, forward, backward);
+    if (unfused) {
+        builder_keep(b, t * w->out, t * w->out);
+        return;
+    }
     double copy = b->input_bytes < b->bytes ? b->tokens * w->out * b->input_bytes : 0; /* beside the one that flash needs */
     if (plan->micro_batch > 1 && !b->context->stack->sharded_per_layer && !b->context->stack->counted_buffers) /* flash has the batch outside, Megatron's linears the sequence */
         copy = t * w->out;

@@ -115,6 +115,10 @@ static void test_sharded(void)
     plan.pp = 2;
     CHECK_DOUBLE(part(&plan, &fsdp, &load, MEMORY_WEIGHTS), 2.5e9, 1e-12);
     CHECK_DOUBLE(part(&plan, &fsdp, &load, MEMORY_GRADIENTS), 4.5e9, 1e-12);
+    plan.precision = PRECISION_FP32; /* gathered in fp32, but where nothing is sharded the weights are the masters */
+    CHECK_DOUBLE(part(&plan, &fsdp, &load, MEMORY_WEIGHTS), 4.5e9, 1e-12);
+    plan.zero = 0;
+    CHECK_DOUBLE(part(&plan, &fsdp, &load, MEMORY_WEIGHTS), 4e9, 1e-12);
 }
 
 int main(void)
