@@ -173,6 +173,10 @@ static void print_versus(const struct prediction *a, const struct prediction *b)
     table_print(table, stdout);
     table_free(table);
     double ratio = 100 * (b->step_time_s / a->step_time_s - 1);
+    if (fabs(difference) < 1e-9 * a->step_time_s && fabs(b->peak_bytes - a->peak_bytes) < 1) {
+        puts("The other plan takes the same time and memory.");
+        return;
+    }
     printf("The other plan is %.1f %% %s, most of it in %s; it needs %s %s memory.\n", fabs(ratio), ratio >= 0 ? "slower" : "faster",
            time_part_names[most], unit_format_bytes(fabs(b->peak_bytes - a->peak_bytes), text[0], sizeof text[0]),
            b->peak_bytes >= a->peak_bytes ? "more" : "less");

@@ -323,12 +323,9 @@ void stages_fill(struct stages *ret, const struct question *question, const stru
     const struct model *model = question->model;
     *ret = (struct stages){.question = question, .plan = plan, .prices = prices, .places = places, .stage = stage, .n = plan->pp * plan->vp};
     ret->dp_ways = (double)plan->dp * plan->cp;
-    ret->expert_dp_ways = fmax(1, (double)places->expert_dp.ranks);
-    if (plan->dp_shard > 0) { /* several copies of what is sharded */
-        double copies = ret->dp_ways / plan->dp_shard;
+    ret->expert_dp_ways = fmax(1, (double)places->expert_dp.ranks); /* of one copy */
+    if (plan->dp_shard > 0) /* several copies of what is sharded */
         ret->dp_ways = plan->dp_shard;
-        ret->expert_dp_ways = fmax(1, ret->expert_dp_ways / copies);
-    }
     int layer = 0;
     for (int i = 0; i < ret->n; i++) {
         int layers = plan_chunk_layers(plan, model, i);
@@ -491,7 +488,7 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
         step.dp_exposed_s = stack->counted_buffers ? 0 : t.gather_s + t.scatter_s; /* nor has any other in planexec */
     }
     double shard = plan->zero >= 1 ? dense / s->dp_ways + expert / s->expert_dp_ways : dense + expert;
-    double moved = shard * (30 + 4) + (dense + expert) * gradient / (plan->zero >= 2 ? s->dp_ways : 1);
+    double moved = shard * (30 + 4) + (plan->zero >= 2 ? dense / s->dp_ways + expert / s->expert_dp_ways : dense + expert) * gradient;
     if (stack->counted_buffers && plan->precision == PRECISION_FP8) /* planexec casts weights once a step, both ways */
         moved += 4 * (sum->dense_params - sum->edge_params + sum->expert_params);
     step.optimizer_s = kernel_pointwise_s(a, moved * (1 - plan->optimizer_offload)) + offloaded_s(s, shard * plan->optimizer_offload) + (plan->pp > 1 ? 50e-6 : 0);

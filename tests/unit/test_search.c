@@ -245,6 +245,50 @@ static void test_sharded_gradients(void)
     free(p);
 }
 
+static void predict_text(const char *text, struct prediction *ret)
+{
+    static struct plan plan;
+    struct err err = {0};
+    parse_plan(text, &plan);
+    CHECK_INT(predict_plan(&in.question, &plan, ret, &err), 0);
+    CHECK_STR(err.text, "");
+}
+
+/* dp_shard: four copies of what eight ranks share hold what the eight would alone, experts too. */
+static void test_copies_of_shards(void)
+{
+    struct prediction *p = calloc(2, sizeof *p);
+    for (int zero = 1; p && zero <= 3; zero++) {
+        char text[200];
+        load("hwprofiles/models/qwen3-30b-a3b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 1}");
+        snprintf(text, sizeof text, "{\"dp\": 8, \"ep\": 2, \"global_batch\": 64, \"seq_len\": 4096, \"zero\": %d}", zero);
+        predict_text(text, &p[0]);
+        load("hwprofiles/models/qwen3-30b-a3b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 4}");
+        snprintf(text, sizeof text, "{\"dp\": 32, \"ep\": 2, \"dp_shard\": 8, \"global_batch\": 256, \"seq_len\": 4096, \"zero\": %d}", zero);
+        predict_text(text, &p[1]);
+        CHECK_DOUBLE(p[1].stage[0].bytes[MEMORY_OPTIMIZER], p[0].stage[0].bytes[MEMORY_OPTIMIZER], 1e-9);
+        CHECK_DOUBLE(p[1].stage[0].bytes[MEMORY_GRADIENTS], p[0].stage[0].bytes[MEMORY_GRADIENTS], 1e-9);
+        CHECK_DOUBLE(p[1].time_s[TIME_OPTIMIZER], p[0].time_s[TIME_OPTIMIZER], 1e-9);
+    }
+    free(p);
+}
+
+/* Whatever computes attention, context parallelism moves the same keys, values and heads. */
+static void test_context_traffic(void)
+{
+    static const char *const kinds[] = {"flash", "unfused", "eager"};
+    struct prediction *p = calloc(3, sizeof *p);
+    load("hwprofiles/models/llama-3.1-8b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 2}");
+    for (int i = 0; p && i < 3; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "{\"cp\": 8, \"dp\": 2, \"context_parallel\": \"ulysses\", \"attention\": \"%s\", \"global_batch\": 16, \"seq_len\": 8192}", kinds[i]);
+        predict_text(text, &p[i]);
+        CHECK(p[i].time_s[TIME_CP] > 0);
+        CHECK_DOUBLE(p[i].time_s[TIME_CP], p[0].time_s[TIME_CP], 1e-9);
+    }
+    free(p);
+}
+
 /* Interleaved chunks repeat themselves group by group: beyond what is simulated a step goes on as within it, messages between
  * slow nodes included. */
 static void test_extended_groups(void)
@@ -391,6 +435,8 @@ int main(void)
     test_extended();
     test_extended_groups();
     test_sharded_gradients();
+    test_copies_of_shards();
+    test_context_traffic();
     test_no_schedule_hides();
     test_first_of_many();
     test_other_chunks();
