@@ -411,13 +411,14 @@ static double once_per_step(double t, bool overlap, double cover, double buckets
 }
 
 /* Optimizer on the host: gradients down and weights up, and 28 bytes per parameter through a host's memory that
- * the accelerators of its node share (CPUAdam on 8 B200: 8 G parameters in 1.7 s, ml-engineering 2026-08). */
+ * the accelerators of its node share (CPUAdam on 8 B200: 8 G parameters in 1.7 s, ml-engineering 2026-08); a node of more than
+ * eight, such as the 72 of an NVLink rack, is of several hosts. */
 static double offloaded_s(const struct stages *s, double params)
 {
-    static const double memory_bytes_per_s = 142e9;
+    static const double memory_bytes_per_s = 142e9, of_a_host = 8;
     const struct cluster *cluster = s->question->cluster;
-    double per_node = fmin(cluster->group[0].accelerators_per_node, (double)plan_world(s->plan));
-    return params * (6 / cluster->accelerator.host_bytes_per_s + 28 * per_node / memory_bytes_per_s);
+    double sharing = fmin(fmin(cluster->group[0].accelerators_per_node, of_a_host), (double)plan_world(s->plan));
+    return params * (6 / cluster->accelerator.host_bytes_per_s + 28 * sharing / memory_bytes_per_s);
 }
 
 /* Optimizer states cut by whole tensors: each gradient goes to its owner and each weight comes back by an operation of its

@@ -85,6 +85,24 @@ static void test_modules(void)
     CHECK_DOUBLE(none - predicted(&plan).stage[0].bytes[MEMORY_ACTIVATIONS], 8192.0 * 8 * 2048 * 2 * (double)in.model.layers, 1e-9);
 }
 
+/* The optimizer on the host: a rack of 72 has the memory of several hosts, not that of one. */
+static void test_rack(void)
+{
+    static const char *const clusters[] = {"{\"accelerator\": \"gb200\", \"nodes\": 9, \"accelerators_per_node\": 8}",
+                                           "{\"accelerator\": \"gb200\", \"nodes\": 1, \"accelerators_per_node\": 72}"};
+    double optimizer_s[2];
+    for (int i = 0; i < 2; i++) {
+        struct plan plan = eight_ways();
+        test_question(&in, "hwprofiles/models/llama-3.1-8b.json", clusters[i], "megatron");
+        plan.dp = plan.global_batch = 72;
+        plan.zero = 1;
+        plan.optimizer_offload = 1;
+        optimizer_s[i] = predicted(&plan).time_s[TIME_OPTIMIZER];
+    }
+    CHECK(optimizer_s[0] > 0);
+    CHECK_DOUBLE(optimizer_s[1], optimizer_s[0], 1e-9);
+}
+
 static void test_json(void)
 {
     static const struct { const char *text, *sentence; } rows[] = {
@@ -119,6 +137,7 @@ int main(void)
     test_layers();
     test_link();
     test_modules();
+    test_rack();
     test_json();
     profile_close(in.profile);
     return test_report();
