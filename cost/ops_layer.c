@@ -110,7 +110,8 @@ static void unfused_core(struct builder *b, const struct attention_shape *s, dou
     double scores = s->batch * s->heads * s->queries * s->keys, rows = s->batch * s->heads * s->queries;
     double flop = 2 * scores * (s->qk_dim + s->v_dim);
     struct score_passes passes = score_passes(b, s);
-    double gemms = kernel_gemm_s(a, b->plain_rate, rows, s->keys, s->qk_dim) + kernel_gemm_s(a, b->plain_rate, rows, s->v_dim, s->keys);
+    double moved = kernel_pointwise_s(a, b->bytes * scores); /* the scores, written by the first product, read by the second */
+    double gemms = fmax(moved, kernel_gemm_s(a, b->plain_rate, rows, s->keys, s->qk_dim)) + fmax(moved, kernel_gemm_s(a, b->plain_rate, rows, s->v_dim, s->keys));
     double forward = gemms + kernel_pointwise_s(a, passes.forward_bytes), backward = 2 * gemms + kernel_pointwise_s(a, passes.backward_bytes);
     forward /= b->context->stack->attention_speed;
     backward /= b->context->stack->attention_speed;
