@@ -95,12 +95,12 @@ static void keep_answer(struct pipeline_memo *memo, const struct durations *d, c
     memo->answer = *answer;
 }
 
-/* Where the memo has the plan's program; -1 = it has not. */
-static int find_program(const struct pipeline_memo *memo, const struct plan *plan, int64_t micro_batches)
+/* Where the memo has the request's program; -1 = it has not. */
+static int find_program(const struct pipeline_memo *memo, enum plan_schedule schedule, const struct schedule_request *request)
 {
     for (int i = 0; i < memo->n_programs; i++)
-        if (memo->program[i].micro_batches == micro_batches && memo->program[i].schedule == plan->schedule && memo->program[i].pp == plan->pp &&
-            memo->program[i].vp == plan->vp && memo->program[i].group == group_of(plan))
+        if (memo->program[i].micro_batches == request->micro_batches && memo->program[i].schedule == schedule && memo->program[i].pp == request->pp &&
+            memo->program[i].vp == request->vp && memo->program[i].group == request->group)
             return i;
     return -1;
 }
@@ -112,7 +112,7 @@ static int emit(const struct stages *s, const struct durations *d, int64_t micro
     const struct plan *plan = s->plan;
     struct schedule_request request = request_of(s, d, micro_batches);
     bool kept = memo && plan->schedule != SCHEDULE_ZB_AUTO && plan->schedule != SCHEDULE_ZB_V_AUTO;
-    int known = kept ? find_program(memo, plan, micro_batches) : -1;
+    int known = kept ? find_program(memo, plan->schedule, &request) : -1;
     if (known >= 0) {
         *ret = memo->program[known].program;
         return 0;
@@ -124,7 +124,7 @@ static int emit(const struct stages *s, const struct durations *d, int64_t micro
         memo->program[memo->n_programs].schedule = plan->schedule;
         memo->program[memo->n_programs].pp = plan->pp;
         memo->program[memo->n_programs].vp = plan->vp;
-        memo->program[memo->n_programs].group = group_of(plan);
+        memo->program[memo->n_programs].group = request.group;
         memo->program[memo->n_programs].micro_batches = micro_batches;
         memo->program[memo->n_programs++].program = *ret;
         for (int r = 0; r < plan->pp; r++)
@@ -175,18 +175,26 @@ static int64_t simulated_of(int64_t all, int64_t most, int64_t period, int64_t p
     return all > kept ? all - (all - kept) / period * period : all;
 }
 
+/* The first `simulated` micro-batches and, where those are not all, one period fewer: what a period adds. */
+static int run_periods(const struct stages *s, const struct durations *d, int64_t simulated, double give_up_s, struct arena *arena, struct run *ret,
+                       struct run *ret_shorter, struct err *err)
+{
+    if (run_once(s, d, simulated, give_up_s, arena, ret, err) < 0)
+        return -1;
+    *ret_shorter = *ret;
+    return simulated < plan_micro_batches(s->plan) ? run_once(s, d, simulated - period_of(s->plan), give_up_s, arena, ret_shorter, err) : 0;
+}
+
 int pipeline_estimate_s(const struct stages *s, struct arena *arena, double *ret, struct err *err)
 {
     struct durations d;
-    struct run run, shorter = {0};
+    struct run run, shorter;
     struct arena_mark mark = arena_mark(arena);
     int64_t all = plan_micro_batches(s->plan), period = period_of(s->plan), simulated = simulated_of(all, 0, period, 3);
     fill_durations(s, arena, &d);
-    int result = run_once(s, &d, simulated, 0, arena, &run, err);
-    if (result == 0 && simulated < all)
-        result = run_once(s, &d, simulated - period, 0, arena, &shorter, err);
+    int result = run_periods(s, &d, simulated, 0, arena, &run, &shorter, err);
     if (result == 0)
-        *ret = run.makespan_s + (simulated < all ? (run.makespan_s - shorter.makespan_s) * (double)(all - simulated) / (double)period : 0);
+        *ret = run.makespan_s + (run.makespan_s - shorter.makespan_s) * (double)(all - simulated) / (double)period;
     arena_rewind(arena, mark);
     return result;
 }
@@ -206,22 +214,17 @@ int pipeline_run(const struct stages *s, double give_up_s, struct arena *arena, 
         return 0;
     }
     struct run run, shorter;
-    int result = run_once(s, &d, simulated, give_up_s, arena, &run, err);
-    if (result == 0 && simulated < all)
-        result = run_once(s, &d, simulated - period, give_up_s, arena, &shorter, err);
+    int result = run_periods(s, &d, simulated, give_up_s, arena, &run, &shorter, err);
     if (result == 0) {
         double periods = (double)(all - simulated) / (double)period, scale = (double)all / (double)simulated;
         ret->makespan_s = run.makespan_s;
         ret->makespan_no_p2p_s = run.makespan_no_p2p_s;
-        if (simulated < all) {
-            ret->makespan_s += periods * (run.makespan_s - shorter.makespan_s);
-            ret->makespan_no_p2p_s += periods * (run.makespan_no_p2p_s - shorter.makespan_no_p2p_s);
-        }
+        ret->makespan_s += periods * (run.makespan_s - shorter.makespan_s);
+        ret->makespan_no_p2p_s += periods * (run.makespan_no_p2p_s - shorter.makespan_no_p2p_s);
         for (int r = 0; r < plan->pp; r++) {
             ret->busy_s[r] = (double)run.rank[r].busy_ps * 1e-12 * scale;
             ret->kept_bytes[r] = (double)run.rank[r].peak_bytes;
-            if (simulated < all) /* GPipe holds more with every micro-batch */
-                ret->kept_bytes[r] += periods * (double)(run.rank[r].peak_bytes - shorter.rank[r].peak_bytes);
+            ret->kept_bytes[r] += periods * (double)(run.rank[r].peak_bytes - shorter.rank[r].peak_bytes); /* GPipe holds more with every micro-batch */
         }
         keep_answer(memo, &d, ret);
     }

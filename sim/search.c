@@ -226,7 +226,8 @@ static void price_range(struct search *s, int from, int n, bool bounded)
 {
     for (; from < n; from += BATCH_UNITS) {
         report(s, "layouts", from, n);
-        if (bounded && s->units[from].bound_s > useful_s(s)) {
+        double useful = bounded ? useful_s(s) : HUGE_VAL;
+        if (s->units[from].bound_s > useful) {
             for (int i = from; i < n; i++) { /* sorted: the rest is slower still */
                 struct search_choice skipped = {.unit = s->units[i], .vp = 1, .schedule = SCHEDULE_1F1B};
                 search_count_rejected(&s->counts, REASON_BOUND, &skipped);
@@ -234,7 +235,7 @@ static void price_range(struct search *s, int from, int n, bool bounded)
             break;
         }
         for (int t = 0; t < s->threads; t++)
-            s->workers[t].useful_s = bounded ? useful_s(s) : HUGE_VAL;
+            s->workers[t].useful_s = useful;
         run_jobs(s->workers, s->threads, s->units, from, from + BATCH_UNITS < n ? from + BATCH_UNITS : n, false);
         gather(s);
     }

@@ -4,8 +4,9 @@
  * recompute, layer split and rank order under the launch rules (cost/plan.h);
  * prices them with closed forms (no allocation, SQL or strings per plan), or a few
  * periods by the engine where those flatter a schedule, skips what a lower bound
- * proves slower than what is kept, and re-prices the leaders with the engine. One entry is kept per layout (tp sp cp pp ep etp mbs
- * schedule): its fastest combination of vp, ZeRO, recompute, split and rank order that fits.
+ * proves slower than what is kept, and re-prices the leaders with the engine. One
+ * entry is kept per layout (tp sp cp pp ep etp mbs schedule): its fastest combination
+ * of vp, ZeRO, recompute, split and rank order that fits.
  * The result is a pure function of the input: threads and bounds change nothing
  * but the time it takes and the count of plans that were priced. */
 #ifndef SIM_SEARCH_H

@@ -105,7 +105,8 @@ void search_choice_plan(const struct question *question, const struct search_opt
                         const struct layer_prices *prices, struct plan *ret);
 void search_count_rejected(struct search_counts *counts, int reason, const struct search_choice *choice);
 /* Keeps the list free of choices that another of the same schedule clearly beats: no worse in time and memory, and better in
- * one of them by the margin of the estimates (the first by search_choice_compare of two equals). The same set in whatever order they come. */
+ * one of them by the margin of the estimates (the first by search_choice_compare of two equals). The same set in whatever order
+ * they come. */
 void choice_list_push_front(struct choice_list *list, const struct search_choice *choice);
 void choice_list_push(struct choice_list *list, const struct search_choice *choice);
 

@@ -380,7 +380,8 @@ static bool launches(struct search_worker *w)
     return *verdict > 0;
 }
 
-/* Of one schedule and number of chunks (0: a pinned one beyond VP_MAX): the fastest, and the fastest that fits even if its memory is estimated too low. */
+/* Of one schedule and number of chunks (0: a pinned one beyond VP_MAX): the fastest, and the fastest that fits even if its
+ * memory is estimated too low. */
 struct family {
     struct search_choice best, roomy;
 };
@@ -630,13 +631,12 @@ static struct family *fastest(const struct search_worker *w, struct family *of_s
 /* Until the number of chunks that is fastest is one whose time is known well. */
 static void refine_schedule(struct search_worker *w, struct family *of_schedule)
 {
-    bool refined[VP_MAX + 1] = {false};
-    for (;;) {
-        struct family *f = fastest(w, of_schedule);
-        if (!f || refined[f - of_schedule])
-            return;
-        refined[f - of_schedule] = true;
+    struct family *f = fastest(w, of_schedule);
+    while (f && !f->best.trusted) {
         refine(w, &f->best);
+        if (!f->best.trusted) /* of no use, or it could not be run */
+            return;
+        f = fastest(w, of_schedule);
     }
 }
 

@@ -475,11 +475,11 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
             reduce = sharded_reduce_s(s, dense, expert, gradient);
             gather = group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight, expert * weight);
         }
-        double earlier = reductions(s) - 1;
+        double times = reductions(s);
         if (plan->zero == 2 && stack->counted_buffers) /* with the layers */
             reduce = 0;
-        double cover = plan->overlap.dp_grad ? (sum->backward_s + sum->wgrad_s) * (double)plan_micro_batches(plan) / reductions(s) : 0;
-        step.dp_exposed_s = earlier * beside_cover(reduce, cover, stack->overlap_slowdown);
+        double cover = plan->overlap.dp_grad ? (sum->backward_s + sum->wgrad_s) * (double)plan_micro_batches(plan) / times : 0;
+        step.dp_exposed_s = (times - 1) * beside_cover(reduce, cover, stack->overlap_slowdown);
         step.gather_exposed_s = once_per_step(gather, plan->overlap.dp_param, sum->forward_s, buckets, stack->overlap_slowdown);
         step.dp_exposed_s += once_per_step(reduce, plan->overlap.dp_grad, sum->backward_s + sum->wgrad_s, buckets, stack->overlap_slowdown) +
                             step.gather_exposed_s + owners_s(s, sum->layers);
@@ -489,7 +489,7 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
         step.dp_exposed_s = stack->counted_buffers ? 0 : t.gather_s + t.scatter_s; /* nor has any other in planexec */
     }
     double shard = plan->zero >= 1 ? dense / s->dp_ways + expert / s->expert_dp_ways : dense + expert;
-    double moved = shard * (30 + 4) + (plan->zero >= 2 ? dense / s->dp_ways + expert / s->expert_dp_ways : dense + expert) * gradient;
+    double moved = shard * (30 + 4) + (plan->zero >= 2 ? shard : dense + expert) * gradient;
     if (stack->counted_buffers && plan->precision == PRECISION_FP8) /* planexec casts weights once a step, both ways */
         moved += 4 * (sum->dense_params - sum->edge_params + sum->expert_params);
     step.optimizer_s = kernel_pointwise_s(a, moved * (1 - plan->optimizer_offload)) + offloaded_s(s, shard * plan->optimizer_offload) + (plan->pp > 1 ? 50e-6 : 0);
