@@ -87,6 +87,13 @@ struct search_worker {
     double nearest_excess;
 };
 
+/* Of one schedule and number of chunks (0: a pinned one beyond SEARCH_VP_MAX): the fastest, and the fastest that fits even if
+ * its memory is estimated too low. time_s < 0 = none. */
+enum { SEARCH_VP_MAX = 16 };
+struct search_family {
+    struct search_choice best, roomy;
+};
+
 /* Estimates that are trusted are within a few percent of the engine: what is behind by more cannot turn out to be ahead. */
 static const double search_estimate_margin = 0.05;
 
@@ -98,6 +105,14 @@ int search_units(const struct question *question, const struct search_options *o
 /* Fills bound_s and hopeless. */
 void search_unit_bound(struct search_worker *worker, struct search_unit *unit);
 void search_unit_run(struct search_worker *worker, const struct search_unit *unit);
+/* Stages, step work and memory of worker->plan, afresh. */
+void search_fill(struct search_worker *worker);
+/* By the objective; than: time_s < 0 = none. */
+bool search_is_better(const struct search_worker *worker, const struct search_choice *choice, const struct search_choice *than);
+/* The family of the fastest choice of a schedule; NULL = none. */
+struct search_family *search_fastest(const struct search_worker *worker, struct search_family *of_schedule);
+/* Until the fastest of every schedule is one whose time is known well, or of no use. */
+void search_refine(struct search_worker *worker, struct search_family (*family)[SEARCH_VP_MAX + 1]);
 /* Total order: objective, then the fields. */
 int search_choice_compare(const struct search_choice *a, const struct search_choice *b, enum search_objective objective);
 /* prices NULL: without the layers of an uneven split. */

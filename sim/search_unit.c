@@ -7,8 +7,7 @@
  * Estimate: M u_max + (T(u_max) - M u_max) * mean/max, T the schedule's closed form
  * for equal stages (schedules.md section 4), u = F+B+W of a rank for one micro-batch
  * or, with overlapped slots, the slot (of DualPipe's two modules each sees half of
- * the micro-batches). Where that may flatter, and the choice could be of use: a few
- * periods by the engine. */
+ * the micro-batches). Where that may flatter: search_refine.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +15,6 @@
 #include "cost/base/unit.h"
 #include "sim/search_internal.h"
 #include "sim/writers/export.h"
-
-enum { VP_MAX = 16 };
 
 void choice_list_push(struct choice_list *list, const struct search_choice *choice)
 {
@@ -339,6 +336,13 @@ static void fill_zero(struct search_worker *w)
     c->step_s[zero] = worst + stack->step_overhead_s + (double)plan_micro_batches(&w->plan) * w->plan.vp * stack->micro_batch_overhead_s;
 }
 
+void search_fill(struct search_worker *w)
+{
+    w->chunking.valid = false;
+    fill_chunking(w);
+    fill_zero(w);
+}
+
 static double memory_estimate(struct search_worker *w, enum plan_schedule schedule)
 {
     const struct plan *p = &w->plan;
@@ -380,20 +384,10 @@ static bool launches(struct search_worker *w)
     return *verdict > 0;
 }
 
-/* Of one schedule and number of chunks (0: a pinned one beyond VP_MAX): the fastest, and the fastest that fits even if its
- * memory is estimated too low. */
-struct family {
-    struct search_choice best, roomy;
-};
-
+/* Memory by closed form may be too low by this. */
 static const double memory_margin = 0.05;
 
-static bool is_better(const struct search_worker *w, const struct search_choice *choice, const struct search_choice *than)
-{
-    return than->time_s < 0 || search_choice_compare(choice, than, w->options->objective) < 0;
-}
-
-static void consider(struct search_worker *w, struct search_choice *choice, struct family *family)
+static void consider(struct search_worker *w, struct search_choice *choice, struct search_family *family)
 {
     double limit = w->question->memory_limit_bytes;
     w->counts.evaluated++;
@@ -407,8 +401,8 @@ static void consider(struct search_worker *w, struct search_choice *choice, stru
         }
         return;
     }
-    bool better = is_better(w, choice, &family->best);
-    bool roomier = choice->bytes * (1 + memory_margin) <= limit && is_better(w, choice, &family->roomy);
+    bool better = search_is_better(w, choice, &family->best);
+    bool roomier = choice->bytes * (1 + memory_margin) <= limit && search_is_better(w, choice, &family->roomy);
     if ((w->options->pareto || better || roomier) && !launches(w)) {
         search_count_rejected(&w->counts, REASON_LAUNCH, choice);
         return;
@@ -471,7 +465,7 @@ static bool settles(const struct search_worker *w, const struct search_choice *c
 
 /* The ZeRO stages of one schedule but the settled ones; keeps the best of the family.
  * others: recompute steps still to come. */
-static void run_schedule(struct search_worker *w, struct search_choice *choice, struct family *family, uint8_t *settled, int others)
+static void run_schedule(struct search_worker *w, struct search_choice *choice, struct search_family *family, uint8_t *settled, int others)
 {
     struct plan *p = &w->plan;
     int zero[4], n = zero_stages(w, zero);
@@ -550,7 +544,7 @@ static bool vp_differs(const struct model *model, int pp, int vp)
 }
 
 static void run_recompute(struct search_worker *w, const struct search_choice *chunking, struct recompute_step step, int others,
-                          uint32_t schedules, struct family (*family)[VP_MAX + 1], uint8_t *settled)
+                          uint32_t schedules, struct search_family (*family)[SEARCH_VP_MAX + 1], uint8_t *settled)
 {
     w->plan.recompute = step.kind;
     w->plan.recompute_layers = step.layers;
@@ -562,12 +556,12 @@ static void run_recompute(struct search_worker *w, const struct search_choice *c
         choice.schedule = s;
         choice.recompute = step.kind;
         choice.recompute_layers = step.layers;
-        run_schedule(w, &choice, &family[s][choice.vp <= VP_MAX ? choice.vp : 0], &settled[s], others);
+        run_schedule(w, &choice, &family[s][choice.vp <= SEARCH_VP_MAX ? choice.vp : 0], &settled[s], others);
     }
 }
 
 /* Full recompute is tried first: where even that does not fit, nothing does. */
-static void run_chunking(struct search_worker *w, const struct search_unit *u, int vp, uint32_t schedules, struct family (*family)[VP_MAX + 1])
+static void run_chunking(struct search_worker *w, const struct search_unit *u, int vp, uint32_t schedules, struct search_family (*family)[SEARCH_VP_MAX + 1])
 {
     struct recompute_step steps[RECOMPUTE_STEPS];
     for (int balanced = 0; balanced < 2; balanced++) {
@@ -590,94 +584,15 @@ static bool overlaps_experts(enum plan_schedule schedule, bool alone)
     return alone || schedule == SCHEDULE_INTERLEAVED;
 }
 
-/* Could messages, or unequal F, B and W, make the schedule wait where its closed form does not? V-Min took twice as long,
- * interleaved chunks up to four times between slow nodes. */
-static bool may_flatter(const struct search_worker *w, const struct search_choice *choice)
-{
-    const struct plan *p = &w->plan;
-    static const double negligible = 0.02;
-    double messages = 2 * (double)plan_micro_batches(p) * p->vp * w->places.p2p_s; /* of a rank; all of them on the critical path at worst */
-    return schedule_of(choice->schedule)->placement == PLACEMENT_V || messages > negligible * choice->time_s;
-}
-
-/* A choice that could be of use is run by the engine for a few periods; a lower bound remains one. */
-static void refine(struct search_worker *w, struct search_choice *choice)
-{
-    double makespan_s;
-    if (choice->time_s > w->useful_s)
-        return;
-    search_choice_plan(w->question, w->options, choice, &w->prices, &w->plan);
-    if (may_flatter(w, choice)) {
-        w->chunking.valid = false;
-        fill_chunking(w);
-        fill_zero(w);
-        if (pipeline_estimate_s(&w->stages, &w->arena, &makespan_s, NULL) < 0)
-            return;
-        choice->time_s = fmax(choice->time_s, makespan_s + w->chunking.step_s[w->plan.zero]);
-    }
-    choice->trusted = true;
-}
-
-/* The family of the fastest choice of a schedule; NULL = none. */
-static struct family *fastest(const struct search_worker *w, struct family *of_schedule)
-{
-    struct family *ret = NULL;
-    for (int vp = 0; vp <= VP_MAX; vp++)
-        if (of_schedule[vp].best.time_s >= 0 && (!ret || is_better(w, &of_schedule[vp].best, &ret->best)))
-            ret = &of_schedule[vp];
-    return ret;
-}
-
-/* Until the number of chunks that is fastest is one whose time is known well. */
-static void refine_schedule(struct search_worker *w, struct family *of_schedule)
-{
-    struct family *f = fastest(w, of_schedule);
-    while (f && !f->best.trusted) {
-        refine(w, &f->best);
-        if (!f->best.trusted) /* of no use, or it could not be run */
-            return;
-        f = fastest(w, of_schedule);
-    }
-}
-
-/* An automatic schedule, whose order takes long to find, is hardly faster than those that it begins with: with 410 random
- * durations, hops and sizes ZB-V-auto took 0.85 of the best of ZB-V, V-Half and V-Min at least, ZB-auto 0.77 of ZB-H1.
- * Where those have been priced, in the same layout, it does not flatter more than that. */
-static void refine_automatic(struct search_worker *w, struct family (*family)[VP_MAX + 1], enum plan_schedule automatic,
-                             const enum plan_schedule *begins, int n, double share)
-{
-    struct family *f = fastest(w, family[automatic]);
-    double begins_s = HUGE_VAL;
-    for (int i = 0; f && i < n; i++) {
-        const struct family *from = fastest(w, family[begins[i]]);
-        if (!from || !from->best.trusted || from->best.vp != f->best.vp || from->best.zero != f->best.zero || from->best.balanced != f->best.balanced ||
-            from->best.recompute != f->best.recompute || from->best.recompute_layers != f->best.recompute_layers)
-            return;
-        begins_s = fmin(begins_s, from->best.time_s);
-    }
-    if (f)
-        f->best.time_s = fmax(f->best.time_s, share * begins_s);
-}
-
-static void refine_all(struct search_worker *w, struct family (*family)[VP_MAX + 1])
-{
-    static const enum plan_schedule straight[] = {SCHEDULE_ZB_H1}, v[] = {SCHEDULE_ZB_V, SCHEDULE_V_HALF, SCHEDULE_V_MIN};
-    for (int s = 0; s < SCHEDULES; s++)
-        if (s != SCHEDULE_ZB_AUTO && s != SCHEDULE_ZB_V_AUTO)
-            refine_schedule(w, family[s]);
-    refine_automatic(w, family, SCHEDULE_ZB_AUTO, straight, sizeof straight / sizeof *straight, 0.75);
-    refine_automatic(w, family, SCHEDULE_ZB_V_AUTO, v, sizeof v / sizeof *v, 0.8);
-}
-
 /* The fastest of each schedule. Those with other numbers of chunks, and those with memory to spare, wait among the others. */
-static void publish(struct search_worker *w, struct family (*family)[VP_MAX + 1])
+static void publish(struct search_worker *w, struct search_family (*family)[SEARCH_VP_MAX + 1])
 {
     for (int s = 0; s < SCHEDULES; s++) {
-        const struct family *first = fastest(w, family[s]);
+        const struct search_family *first = search_fastest(w, family[s]);
         if (!first || first->best.time_s > w->useful_s)
             continue;
         choice_list_push(&w->found, &first->best);
-        for (int vp = 0; vp <= VP_MAX; vp++) {
+        for (int vp = 0; vp <= SEARCH_VP_MAX; vp++) {
             const struct search_choice *best = &family[s][vp].best, *roomy = &family[s][vp].roomy;
             if (best != &first->best && best->time_s >= 0 && best->time_s <= w->useful_s)
                 choice_list_push(&w->others, best);
@@ -694,12 +609,12 @@ void search_unit_run(struct search_worker *w, const struct search_unit *u)
     make_prices(w);
     stages_place(w->question, &w->plan, &w->places);
     w->launch = (struct launch_memo){{{{{{0}}}}}};
-    struct family family[SCHEDULES][VP_MAX + 1];
+    struct search_family family[SCHEDULES][SEARCH_VP_MAX + 1];
     for (int s = 0; s < SCHEDULES; s++)
-        for (int vp = 0; vp <= VP_MAX; vp++)
+        for (int vp = 0; vp <= SEARCH_VP_MAX; vp++)
             family[s][vp].best.time_s = family[s][vp].roomy.time_s = -1;
     int pinned = w->options->fix.vp;
-    for (int vp = pinned > 0 ? pinned : 1; vp <= (pinned > 0 ? pinned : VP_MAX); vp++) {
+    for (int vp = pinned > 0 ? pinned : 1; vp <= (pinned > 0 ? pinned : SEARCH_VP_MAX); vp++) {
         if (pinned == 0 && !vp_differs(model, u->pp, vp))
             continue;
         uint32_t schedules = 0;
@@ -717,6 +632,6 @@ void search_unit_run(struct search_worker *w, const struct search_unit *u)
             run_chunking(w, u, vp, schedules, family);
     }
     if (!search_weighs_memory(w->options))
-        refine_all(w, family);
+        search_refine(w, family);
     publish(w, family);
 }
