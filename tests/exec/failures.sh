@@ -82,20 +82,13 @@ expect 4 'rank 1 on .*no room for' 2 run --model "$model" --plan "$scratch/plan.
 plan '"pp":2'
 mpirun -np 2 "$planexec" run --model "$model" --plan "$scratch/plan.json" --steps 1000000 >"$scratch/out" 2>&1 </dev/null &
 job=$!
-for i in $(seq 60); do
-    sleep 1
-    [ -s "$scratch/out" ] && break
-done
+within_60_s test -s "$scratch/out"
 kill -INT $job
 wait $job
 code=$?
-for i in $(seq 30); do
-    sleep 1
-    ps -eo args | grep -F "$scratch/plan.json" | grep -qv grep || break
-done
-if [ $code -eq 0 ] || ps -eo args | grep -F "$scratch/plan.json" | grep -qv grep; then
-    echo "interrupted: exit code $code, ranks left: $(ps -eo pid,args | grep -F "$scratch/plan.json" | grep -v grep)"
+within_60_s none_with "$scratch/plan.json" && [ $code -ne 0 ] || {
+    echo "interrupted: exit code $code, ranks left: $(running_with "$scratch/plan.json")"
     failed=$((failed + 1))
-fi
+}
 echo "$failed failed"
 [ $failed -eq 0 ]

@@ -46,13 +46,6 @@ fail() {
     failed=$((failed + 1))
 }
 
-left() { # ranks that are still there after a moment
-    for i in $(seq 100); do
-        ps -eo args | grep -F "$scratch/plan.json" | grep -v -e grep -e mpirun >"$scratch/left" || return 1
-        sleep 0.3
-    done
-}
-
 for shape in '"tp":2,"zero":0' '"pp":2,"zero":0,"schedule":"zb-h1"' '"dp":2,"zero":3'; do
     plan "$shape"
     across check --model "$model" --plan "$scratch/plan.json" || fail "check $shape: exit code $?"
@@ -67,16 +60,13 @@ across run --model "$model" --plan "$scratch/plan.json" --steps 100 --max-memory
 code=$?
 [ $code -eq 4 ] && [ "$(grep -c '^planexec' "$scratch/err")" -eq 1 ] && grep -q "^planexec: rank 1 on $two: no room" "$scratch/err" ||
     fail "too large: exit code $code"
-left && fail "too large: ranks are left: $(cat "$scratch/left")"
+within_60_s none_with "$scratch/plan.json" || fail "too large: ranks are left"
 
 # Killed from outside: it can say nothing, mpirun does.
 plan '"pp":2,"zero":0'
 across run --model "$model" --plan "$scratch/plan.json" --steps 1000000 &
 job=$!
-for i in $(seq 60); do
-    sleep 1
-    [ -s "$scratch/out" ] && break
-done
+within_60_s test -s "$scratch/out"
 rank=$(ip netns pids "$two" | while read -r pid; do
     grep -q planexec "/proc/$pid/comm" 2>/dev/null && echo "$pid"
 done)
@@ -86,6 +76,6 @@ wait $job
 code=$?
 [ $code -ne 0 ] && [ $(($(date +%s) - start)) -le 10 ] && grep -q "rank 1.*on node $two exited on signal 9" "$scratch/err" ||
     fail "killed: exit code $code after $(($(date +%s) - start)) s"
-left && fail "killed: ranks are left: $(cat "$scratch/left")"
+within_60_s none_with "$scratch/plan.json" || fail "killed: ranks are left"
 echo "$failed failed"
 [ $failed -eq 0 ]

@@ -10,3 +10,19 @@ export ASAN_OPTIONS=detect_leaks=0 # MPI's own; test_autograd.c counts ours
 number() { # KEY FILE: the first number after "KEY":
     sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$2" | head -n 1
 }
+
+# Pids of processes with WORD in their arguments. One that has ended has none, though whoever is process 1 may never reap it.
+running_with() { # WORD
+    printf '%s\n' "$1" | grep -laFf - /proc/[0-9]*/cmdline 2>/dev/null | tr -dc '0-9\n'
+}
+
+within_60_s() { # COMMAND...: until it succeeds
+    tenths=0
+    until "$@"; do
+        [ $((tenths += 1)) -le 600 ] && sleep 0.1 || return 1
+    done
+}
+
+none_with() { # WORD
+    ! running_with "$1" | grep -q .
+}

@@ -96,23 +96,15 @@ sed -i 's/0.814/0.79/' bench
 code=$?
 expect "not these two are missed: $(grep MISSED "$scratch/out")" $code
 # A part that is ended leaves no ranks behind, which would disturb what is measured next. However slow the machine: waits.
-stand_in "$scratch/slow" 'echo $$ >"'"$scratch"'/rank"; exec sleep 1000'
+stand_in "$scratch/slow" 'echo >"'"$scratch"'/rank"; exec tail -f "'"$scratch"'/rank"'
 timeout 900 sh "$root/tests/exec/plans.sh" "$scratch/slow" "$root" "$scratch/plans" >/dev/null 2>&1 </dev/null &
 part=$!
-within_60_s() { # COMMAND...
-    tenths=0
-    until "$@"; do
-        [ $((tenths += 1)) -le 600 ] && sleep 0.1 || return 1
-    done
-}
 within_60_s test -s "$scratch/rank"
 expect "no rank started" $?
-rank=$(cat "$scratch/rank")
-gone() { ! kill -0 "$1" 2>/dev/null; }
 kill "$part"
-within_60_s gone "${rank:-none}"
+within_60_s none_with "$scratch/rank"
 code=$?
-[ $code -eq 0 ] || kill "$rank"
+[ $code -eq 0 ] || kill $(running_with "$scratch/rank")
 expect "ranks of a part that was ended run on" $code
 [ "$failed" -eq 0 ] || cat "$scratch/errors"
 [ "$failed" -eq 0 ]
