@@ -70,17 +70,17 @@ double calibrate_value(const struct calibrate_parameter *parameter, double x);
 enum { LEFT_OUT_MOVES = 3 };
 /* A group of runs that the fit did not see: |error| of its rows with it and without it. */
 struct left_out {
-    const char *group; /* NULL = all groups together, each as predicted without it */
+    const char *group; /* or accelerator, model, stack; NULL = all together, each as predicted without it */
     struct spread fitted, unseen;
     int lost; /* numbers of its predictions that no run of another group tells: they are the prior again */
     /* The numbers whose change moves its predictions most, and by how much (mean log of its step times); fewer: NULL. */
     struct { const struct calibrate_parameter *parameter; double by; } move[LEFT_OUT_MOVES];
 };
 typedef void (*left_out_progress)(const struct left_out *group, int done, int all);
-/* Fits without each group in turn, from the values that are set (those of the full fit); they are left as they were.
+/* Fits without each group (BY_GROUP), or each accelerator, model or stack, in turn, from the values that are set (those of the full fit); they are left as they were.
  * Returns how many groups, -1 on failure; ret_groups, in the arena, has one more: all together. progress may be NULL. */
-int calibrate_leave_groups_out(struct calibration *calibration, left_out_progress progress, struct arena *arena, struct left_out **ret_groups,
-                               struct err *err);
+int calibrate_leave_groups_out(struct calibration *calibration, enum validate_by by, left_out_progress progress, struct arena *arena,
+                               struct left_out **ret_groups, struct err *err);
 /* The parameters that moved, as rows of a profile. */
 int calibrate_rows(const struct calibration *calibration, const char *date, const char *source, struct profile_rows *rows, struct err *err);
 

@@ -1,4 +1,4 @@
-/* Runs that a fit did not see: folds of the table, or whole groups. */
+/* Runs that a fit did not see: folds of the table, or whole groups: a publication, an accelerator, a model, a stack. */
 #include <math.h>
 #include <string.h>
 
@@ -48,15 +48,16 @@ int calibrate_cross_validate(struct calibration *c, int folds, struct arena *are
 
 /* ---- groups ---- */
 
-static int list_groups(const struct calibration *c, struct left_out *groups)
+static int list_groups(const struct calibration *c, enum validate_by by, struct left_out *groups)
 {
     int n = 0;
     for (int i = 0; i < c->validation->table.n; i++) {
+        const char *name = validate_group_of(&c->validation->outcome[i], by);
         int k = 0;
-        while (c->weight[i] > 0 && k < n && strcmp(groups[k].group, c->validation->outcome[i].run->group) != 0)
+        while (c->weight[i] > 0 && k < n && strcmp(groups[k].group, name) != 0)
             k++;
         if (c->weight[i] > 0 && k == n)
-            groups[n++].group = c->validation->outcome[i].run->group;
+            groups[n++].group = name;
     }
     return n;
 }
@@ -115,6 +116,7 @@ static void find_moves(const struct fit *full, const struct fit *without, const 
 
 struct leaving {
     struct calibration *calibration;
+    enum validate_by by;
     const double *weight; /* of the full fit */
     struct fit full;
     double *group, *fitted, *unseen, *room; /* by row: weights of the group alone; errors so far; scratch */
@@ -128,7 +130,7 @@ static int leave_out(struct leaving *l, struct left_out *ret, struct arena *aren
     struct fit without;
     fit_copy(&without, &l->full, arena);
     for (int i = 0; i < c->validation->table.n; i++) {
-        bool out = strcmp(c->validation->outcome[i].run->group, ret->group) == 0;
+        bool out = strcmp(validate_group_of(&c->validation->outcome[i], l->by), ret->group) == 0;
         c->weight[i] = out ? 0 : l->weight[i];
         l->group[i] = out ? l->weight[i] : 0;
     }
@@ -145,16 +147,17 @@ static int leave_out(struct leaving *l, struct left_out *ret, struct arena *aren
     return result;
 }
 
-int calibrate_leave_groups_out(struct calibration *c, left_out_progress progress, struct arena *arena, struct left_out **ret_groups, struct err *err)
+int calibrate_leave_groups_out(struct calibration *c, enum validate_by by, left_out_progress progress, struct arena *arena,
+                               struct left_out **ret_groups, struct err *err)
 {
     size_t rows = (size_t)c->validation->table.n;
     struct left_out *groups = *ret_groups = arena_array(arena, rows + 1, sizeof *groups);
     double *own = c->weight, *weight = arena_array(arena, rows, sizeof *weight);
-    struct leaving l = {.calibration = c, .weight = own};
+    struct leaving l = {.calibration = c, .by = by, .weight = own};
     double **arrays[] = {&l.group, &l.fitted, &l.unseen, &l.room};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         *arrays[i] = arena_array(arena, rows, sizeof(double));
-    int n = list_groups(c, groups), result = 0;
+    int n = list_groups(c, by, groups), result = 0;
     fit_init(&l.full, c, arena);
     fit_differentiate(&l.full);
     c->weight = weight;

@@ -23,7 +23,7 @@
 
 struct arguments {
     const char *measured, *models, *profile, *out, *only, *trust, *source;
-    int format;
+    int format, by;
     int64_t folds, threads;
     bool full_table, intervals, leave_out;
     struct points_arguments points;
@@ -53,6 +53,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"threads", OPT_INT, &a->threads, 1, 256, NULL, "N", "threads; the answer is the same for any number (default: one for each core)"},
         {"full-table", OPT_FLAG, &a->full_table, 0, 0, NULL, NULL, "weaker prior, groups of many runs count less: how the shipped numbers are made"},
         {"leave-groups-out", OPT_FLAG, &a->leave_out, 0, 0, NULL, NULL, "fit without each group of runs in turn, and how well it is predicted then"},
+        {"group-by", OPT_CHOICE, &a->by, 0, 0, validate_by_names, "WHAT", "what --leave-groups-out leaves out: group (default), accelerator, model or stack"},
         {"intervals", OPT_FLAG, &a->intervals, 0, 0, NULL, NULL, "no fit: the 80 % intervals of predictions, by stack, experts and nodes"},
         {"source", OPT_STRING, &a->source, 0, 0, NULL, "TEXT", "written beside each number (default: the table's name)"},
         {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "table (default), json, or csv: rows of a profile"},
@@ -239,11 +240,13 @@ static const char *moves_of(const struct left_out *g, char *text, size_t size)
     return text;
 }
 
-static void print_groups_table(const struct left_out *groups, int n)
+static void print_groups_table(const struct left_out *groups, int n, const char *what)
 {
     static const char *const titles[] = {"runs", "median", "p90", "unseen", "p90", "signed", "ratio", "lost"};
     struct table *table = table_new("  ");
-    table_column(table, "group left out", TABLE_LEFT);
+    char title[32];
+    snprintf(title, sizeof title, "%s left out", what);
+    table_column(table, title, TABLE_LEFT);
     for (int i = 0; i < 8; i++)
         table_column(table, titles[i], TABLE_RIGHT);
     table_column(table, "what moves its predictions", TABLE_LEFT);
@@ -264,14 +267,14 @@ static void print_groups_table(const struct left_out *groups, int n)
         table_cell(table, "%s", moves_of(at, moves, sizeof moves));
     }
     table_print(table, stdout);
-    puts("\n|error| of each group's step times, fitted with it and without it. Lost: numbers of its predictions that no run\n"
-         "of another group tells; they are the prior again.");
+    printf("\n|error| of the step times of each %s, fitted with them and without. Lost: numbers of their predictions that no\n"
+           "other run tells; they are the prior again.\n", what);
     table_free(table);
 }
 
-static void print_groups_csv(const struct left_out *groups, int n)
+static void print_groups_csv(const struct left_out *groups, int n, const char *what)
 {
-    puts("group,runs,fitted_median,fitted_p90,unseen_median,unseen_p90,unseen_signed,ratio,lost,moves");
+    printf("%s,runs,fitted_median,fitted_p90,unseen_median,unseen_p90,unseen_signed,ratio,lost,moves\n", what);
     for (int g = 0; g <= n; g++) {
         const struct left_out *at = &groups[g];
         char moves[400];
@@ -281,12 +284,12 @@ static void print_groups_csv(const struct left_out *groups, int n)
     }
 }
 
-static void print_groups_json(const struct left_out *groups, int n)
+static void print_groups_json(const struct left_out *groups, int n, const char *what)
 {
     struct json *root = json_new_object(), *list = json_put_array(root, "groups_left_out");
     for (int g = 0; g <= n; g++) {
         struct json *item = json_new_object();
-        json_put_string(item, "group", group_name(&groups[g]));
+        json_put_string(item, what, group_name(&groups[g]));
         put_errors(item, "fitted", &groups[g].fitted);
         put_errors(item, "unseen", &groups[g].unseen);
         json_put_number(item, "ratio", ratio_of(&groups[g]));
@@ -310,15 +313,15 @@ static void print_groups_json(const struct left_out *groups, int n)
 static int write_groups(const struct arguments *a, struct calibration *c, struct arena *arena, struct err *err)
 {
     struct left_out *groups;
-    int n = calibrate_leave_groups_out(c, say_progress, arena, &groups, err);
+    int n = calibrate_leave_groups_out(c, (enum validate_by)a->by, say_progress, arena, &groups, err);
     if (n < 0)
         return EXIT_INPUT;
     if (a->format == FORMAT_JSON)
-        print_groups_json(groups, n);
+        print_groups_json(groups, n, validate_by_names[a->by]);
     else if (a->format == FORMAT_CSV)
-        print_groups_csv(groups, n);
+        print_groups_csv(groups, n, validate_by_names[a->by]);
     else
-        print_groups_table(groups, n);
+        print_groups_table(groups, n, validate_by_names[a->by]);
     return EXIT_ANSWERED;
 }
 
@@ -398,6 +401,8 @@ int cmd_calibrate(int argc, char **argv)
             err_add(&err, "only one file can be '-': standard input holds one");
         else if (a.intervals && a.leave_out)
             err_add(&err, "--intervals and --leave-groups-out are two questions: ask one at a time");
+        else if (a.by != BY_GROUP && !a.leave_out)
+            err_add(&err, "--group-by %s goes with --leave-groups-out", validate_by_names[a.by]);
         else if (points && (a.intervals || a.leave_out))
             err_add(&err, "%s is a question about measured runs (--measured), not about kernels or collectives", a.intervals ? "--intervals" : "--leave-groups-out");
         else if ((a.points.gemm || a.points.attention || a.points.experts) && !a.points.accelerator)

@@ -63,6 +63,11 @@ says out '^group,runs,fitted_median,fitted_p90,unseen_median,unseen_p90,unseen_s
 says out '^all,2,0'
 expect left-out-json 0 "$program" calibrate --measured groups.csv --models models.json --folds 0 --leave-groups-out --format json
 says out '"groups_left_out"'
+expect accelerator-left-out 0 "$program" calibrate --measured groups.csv --models models.json --folds 0 --leave-groups-out --group-by accelerator
+says out '^accelerator left out '
+says err '^1 of 1: h100-sxm, 2 runs'
+expect by-nothing 2 "$program" calibrate --measured groups.csv --models models.json --group-by stack
+says err '--group-by stack goes with --leave-groups-out'
 sed 's/^b,mine/b,"theirs, ""or ours"""/' runs.csv > quoted.csv
 expect left-out-quoted 0 "$program" calibrate --measured quoted.csv --models models.json --folds 0 --leave-groups-out --format csv
 says out '^"theirs, ""or ours""",1,0'

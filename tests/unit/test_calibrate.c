@@ -304,14 +304,14 @@ static void solves_within_bounds(void)
     arena_release(&arena);
 }
 
-/* Every group is predicted as by a fit from the prior over a table that never held it. */
-static void check_left_out(struct calibration *c, const struct left_out *group, struct arena *arena, struct err *err)
+/* Every group, by any name, is predicted as by a fit from the prior over a table that never held it. */
+static void check_left_out(struct calibration *c, enum validate_by by, const struct left_out *group, struct arena *arena, struct err *err)
 {
     struct validation *v = c->validation;
     double *own = c->weight, weight[32], errors[32];
     int n = 0;
     for (int i = 0; i < v->table.n; i++)
-        weight[i] = strcmp(v->outcome[i].run->group, group->group) == 0 ? 0 : own[i];
+        weight[i] = strcmp(validate_group_of(&v->outcome[i], by), group->group) == 0 ? 0 : own[i];
     c->weight = weight;
     for (int p = 0; p < c->n; p++)
         c->parameter[p].value = c->parameter[p].prior;
@@ -358,13 +358,19 @@ static void leaves_groups_out(void)
     CHECK_INT(calibrate_init(c, &v, &options, &arena, &err), 0);
     CHECK_INT(calibrate_fit(c, &arena, &err), 0);
     double fitted = v.outcome[0].error;
-    CHECK_INT(calibrate_leave_groups_out(c, NULL, &arena, &groups, &err), 3);
+    CHECK_INT(calibrate_leave_groups_out(c, BY_GROUP, NULL, &arena, &groups, &err), 3);
     CHECK(v.outcome[0].error == fitted); /* left as it was */
     CHECK(groups[0].lost == 0 && groups[1].lost == 0 && groups[2].lost > 8);
     CHECK(groups[3].group == NULL && groups[3].unseen.n == v.table.n && groups[3].unseen.median > groups[3].fitted.median);
     CHECK(groups[2].move[0].parameter && groups[2].move[0].by < 0); /* the prior is too fast for it */
     for (int g = 0; g < 3; g++)
-        check_left_out(c, &groups[g], &arena, &err);
+        check_left_out(c, BY_GROUP, &groups[g], &arena, &err);
+    CHECK_INT(calibrate_fit(c, &arena, &err), 0);
+    CHECK_INT(calibrate_leave_groups_out(c, BY_ACCELERATOR, NULL, &arena, &groups, &err), 2);
+    CHECK_STR(groups[0].group, "h100-sxm");
+    CHECK(groups[0].fitted.n == 7 && groups[0].lost > 8 && groups[1].lost > 8); /* each its own stack, and itself */
+    for (int g = 0; g < 2; g++)
+        check_left_out(c, BY_ACCELERATOR, &groups[g], &arena, &err);
     validation_release(&v);
     profile_close(profile);
     arena_release(&arena);
