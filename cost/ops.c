@@ -209,6 +209,14 @@ static double pipelined(const struct builder *b, double collective, double gemm)
     return fmax(collective / 4, beside(b, collective, gemm * 0.75));
 }
 
+/* Whether the backward of a column-parallel linear gathers its input once more. Where the gathered one is kept, it does
+ * only beside per-op activation checkpointing, which runs that collective again; full recompute has it in its forward. */
+static bool gathers_again(const struct builder *b)
+{
+    const struct stack *stack = b->context->stack;
+    return !stack->keeps_gathered || (stack->sharded_per_layer && b->context->plan->recompute == RECOMPUTE_SELECTIVE);
+}
+
 void builder_tp_enter(struct builder *b, double width, struct linear_times column)
 {
     const struct plan *plan = b->context->plan;
@@ -220,7 +228,8 @@ void builder_tp_enter(struct builder *b, double width, struct linear_times colum
     if (plan->sequence_parallel) {
         double gather = tp_gather(b, bytes), scatter = tp_collective(b, COLLECTIVE_REDUCE_SCATTER, bytes);
         forward = plan->overlap.tp ? pipelined(b, gather, column.s[PHASE_F]) : gather;
-        backward = b->async_tp || plan->overlap.tp ? beside(b, gather, column.s[PHASE_B]) + beside(b, scatter, column.s[PHASE_W]) : gather + scatter;
+        double again = gathers_again(b) ? gather : 0;
+        backward = b->async_tp || plan->overlap.tp ? beside(b, again, column.s[PHASE_B]) + beside(b, scatter, column.s[PHASE_W]) : again + scatter;
     } else {
         double reduce = tp_collective(b, COLLECTIVE_ALL_REDUCE, bytes);
         backward = b->async_tp ? beside(b, reduce, column.s[PHASE_W]) : reduce;
@@ -228,7 +237,7 @@ void builder_tp_enter(struct builder *b, double width, struct linear_times colum
     p->tp_s[PHASE_F] += forward;
     p->tp_s[PHASE_B] += backward;
     launch(b, PHASE_F, plan->sequence_parallel);
-    launch(b, PHASE_B, plan->sequence_parallel ? 2 : 1);
+    launch(b, PHASE_B, plan->sequence_parallel && gathers_again(b) ? 2 : 1);
     log_comm(b, "tp enter", OP_TP, PHASE_F, forward, bytes);
     log_comm(b, "tp enter", OP_TP, PHASE_B, backward, bytes);
 }

@@ -161,6 +161,7 @@ struct stack {
     double attention_speed;      /* achieved / flash kernel table */
     double gemm_speed;           /* achieved / GEMM table (layout, heuristics) */
     double collective_speed;     /* achieved / measured curves of collectives, inside and between nodes */
+    double dp_collective_speed;  /* the same of parameters and gradients between data-parallel ranks; 0 = collective_speed */
     double overlap_slowdown;     /* compute slows by this factor while a collective runs beside it, e.g. 0.1 */
     double step_overhead_s;      /* per optimizer step: data, logging, grad-norm syncs */
     double micro_batch_overhead_s; /* per micro-batch and stage */

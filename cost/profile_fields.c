@@ -174,6 +174,7 @@ static const struct profile_field stack_fields[] = {
     NEEDED("attention_speed", ONE, S(attention_speed), 0.01, 10, -1, "attention achieved / kernel table"),
     NEEDED("gemm_speed", ONE, S(gemm_speed), 0.01, 10, -1, "GEMM achieved / kernel table"),
     NUMBER("collective_speed", ONE, S(collective_speed), 0.01, 10, 1, -1, "collectives achieved / measured curves"),
+    NUMBER("dp_collective_speed", ONE, S(dp_collective_speed), 0, 10, 0, -1, "those of parameters and gradients; 0 = as the others"),
     NEEDED("overlap_slowdown", ONE, S(overlap_slowdown), 0, 10, +1, "compute slows by this share beside a collective"),
     NUMBER("step_overhead_s", SECONDS, S(step_overhead_s), 0, 100, 0, +1, "per optimizer step"),
     NUMBER("micro_batch_overhead_s", SECONDS, S(micro_batch_overhead_s), 0, 100, 0, +1, "per micro-batch and stage"),

@@ -12,6 +12,9 @@
 
 /* ---- which numbers ---- */
 
+/* One of them for each stack: that of parameters and gradients where it is told apart, which then is what differs most. */
+static const char collective_speed[] = "collective_speed", dp_collective_speed[] = "dp_collective_speed";
+
 static const struct fitted_field {
     enum profile_section section;
     const char *key, *field;
@@ -19,7 +22,7 @@ static const struct fitted_field {
 } fitted[] = {
     {SECTION_STACK, "", "gemm_speed", true},        {SECTION_STACK, "", "attention_speed", true},
     {SECTION_STACK, "", "pointwise", true},         {SECTION_STACK, "", "host_launch_s", true},
-    {SECTION_STACK, "", "collective_speed", true},  {SECTION_STACK, "", "permute", true},
+    {SECTION_STACK, "", collective_speed, true},    {SECTION_STACK, "", "permute", true},
     {SECTION_STACK, "", "step_overhead_s", false},  {SECTION_STACK, "", "micro_batch_overhead_s", false},
     {SECTION_ACCELERATOR, "", "sustained", true},   {SECTION_ACCELERATOR, "", "mem_eff", true},
     {SECTION_ACCELERATOR, "", "fp8_cast", false},   {SECTION_ACCELERATOR, "", "sustained_low", true},
@@ -98,8 +101,10 @@ double calibrate_value(const struct calibrate_parameter *p, double x)
 static void add_parameter(struct calibration *c, const struct fitted_field *f, const char *user)
 {
     const struct profile *profile = c->validation->profile;
-    const struct profile_row *row = stated_row(profile, f->section, user, f->field);
-    const struct profile_field *field = profile_field_find(f->section, f->field);
+    const bool dp_apart = f->field == collective_speed && stated_row(profile, f->section, user, dp_collective_speed);
+    const char *of = dp_apart ? dp_collective_speed : f->field;
+    const struct profile_row *row = stated_row(profile, f->section, user, of);
+    const struct profile_field *field = profile_field_find(f->section, of);
     const char *name = row && f->section == SECTION_ACCELERATOR ? row->name : user; /* stacks keep their own numbers */
     if (!field || !chosen(&c->options, f->section, name) || c->n == CALIBRATE_PARAMETERS_MAX || (!row && f->section == SECTION_ACCELERATOR))
         return;

@@ -79,7 +79,8 @@ static double group_collective(const struct stages *s, enum collective_op op, do
     double t = copies_collective(cluster, &s->places->dp, &s->places->dp_copies, op, dense_bytes);
     if (expert_bytes > 0)
         t += copies_collective(cluster, &s->places->expert_dp, &s->places->expert_dp_copies, op, expert_bytes);
-    return t / s->prices->stack->collective_speed;
+    const struct stack *stack = s->prices->stack;
+    return t / (stack->dp_collective_speed > 0 ? stack->dp_collective_speed : stack->collective_speed);
 }
 
 /* planexec adds what was reduced to the shard's sum after every micro-batch (two reads, a write), and clears a whole

@@ -143,6 +143,30 @@ static void test_gathers(void)
     CHECK_DOUBLE(forward_tp_s(PRECISION_NVFP4) / bf16, 0.5625 / 2, 0.1);
 }
 
+static double backward_tp_s(enum recompute recompute)
+{
+    struct model m = usual_model();
+    struct plan plan = usual_plan(8);
+    plan.seq_len = 65536;
+    plan.recompute = recompute;
+    price(&m, &plan, false);
+    return line_s("tp enter", PHASE_B);
+}
+
+/* Nothing hides: backward gathers the input and scatters its gradient. Where the gathered input is kept, the gather is
+ * left out, but not beside per-op checkpointing. */
+static void test_kept_gathers(void)
+{
+    stack.sharded_per_layer = true;
+    double both = backward_tp_s(RECOMPUTE_NONE);
+    CHECK_DOUBLE(backward_tp_s(RECOMPUTE_FULL), both, 1e-12);
+    stack.keeps_gathered = true;
+    CHECK_DOUBLE(backward_tp_s(RECOMPUTE_NONE), both / 2, 0.1);
+    CHECK_DOUBLE(backward_tp_s(RECOMPUTE_FULL), both / 2, 0.1);
+    CHECK_DOUBLE(backward_tp_s(RECOMPUTE_SELECTIVE), both, 1e-12);
+    stack.keeps_gathered = stack.sharded_per_layer = false;
+}
+
 /* What is computed in fp32 is so everywhere: tensor cores at half the rate, attention and head too. */
 static void test_fp32(void)
 {
@@ -185,6 +209,7 @@ int main(void)
         test_host();
         test_attention();
         test_gathers();
+        test_kept_gathers();
         test_fp32();
         test_head_norms();
     }
