@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cost/base/clock.h"
 #include "cost/base/err.h"
 #include "cost/base/file.h"
 #include "cost/base/opt.h"
@@ -648,12 +649,12 @@ static int measure_all(const struct arguments *a, struct world *world, const str
     if (bench.gpu && job_open_cuda(&device, world, "profile", a->share_gpu) != EXIT_ANSWERED)
         return EXIT_MACHINE;
     describe(&bench, a->threads, host, sink.source);
-    double cpu_s = measure_cpu_s(), start_s = device_now_s();
+    double cpu_s = measure_cpu_s(), start_s = clock_s();
     bench_begin(&bench, shapes_largest(shapes));
     measure_kernels(&bench, &sink, a->name, link, shapes, a->sustained_s);
     bench_end(&bench);
     measure_collectives(&bench, &sink, a->name, link, a->share_gpu);
-    double idle = bench_slowest(&bench, 1 - (measure_cpu_s() - cpu_s) / (device_now_s() - start_s));
+    double idle = bench_slowest(&bench, 1 - (measure_cpu_s() - cpu_s) / (clock_s() - start_s));
     if (idle > 0.03 && !bench.gpu)
         say(&bench, "a rank had its core for %.0f %% of the time only: better measure again\n", 100 * (1 - idle));
     int code = sink.failed ? EXIT_MACHINE : EXIT_ANSWERED;

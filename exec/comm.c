@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cost/base/clock.h"
 #include "exec/comm_internal.h"
 #include "exec/device.h"
 
@@ -28,12 +29,12 @@ static double begin(struct comm *comm, int64_t sent, int64_t received)
     comm->counters.calls++;
     comm->counters.sent_bytes += sent;
     comm->counters.received_bytes += received;
-    return device_now_s();
+    return clock_s();
 }
 
 static void count_seconds(struct comm *comm, double start_s)
 {
-    double seconds = device_now_s() - start_s;
+    double seconds = clock_s() - start_s;
     comm->counters.seconds += seconds;
     comm->counters.waited_s += seconds;
 }
@@ -213,7 +214,7 @@ void comm_wait(struct comm_request *request)
 {
     if (!request->active)
         return;
-    double start_s = device_now_s();
+    double start_s = clock_s();
     request->comm->transport->wait(request->comm, request->index);
     request->active = false;
     end(request->comm, start_s);

@@ -40,7 +40,7 @@ struct device {
     void (*event_record)(struct device *device, void *event, void *queue);
     void (*queue_wait)(struct device *device, void *queue, void *event); /* what follows in the queue waits */
     bool (*event_done)(struct device *device, void *event);
-    /* Both wait. When an event was passed by device_now_s (of those recorded since the last wait); between two. */
+    /* Both wait. When an event was passed by clock_s (of those recorded since the last wait); between two. */
     double (*event_s)(struct device *device, void *event);
     double (*event_gap_s)(struct device *device, void *start, void *end);
     void (*poll)(void *context); /* called now and then while the host waits; NULL = nobody asks for it */
@@ -64,7 +64,6 @@ void device_free(struct device *device, void *memory, int64_t n); /* n elements 
 void device_free_typed(struct device *device, void *memory, int64_t n, enum element type);
 void *device_elements(struct device *device, int64_t n);          /* of the kernels' type, zeroed */
 void device_free_elements(struct device *device, void *memory, int64_t n);
-double device_now_s(void); /* a steady clock */
 
 /* A matrix that several owners share: the last drop frees it. */
 struct tensor {

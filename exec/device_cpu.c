@@ -1,10 +1,10 @@
 /* The CPU as a device, and what all devices share: counting, tensors, the clock. */
+#include "cost/base/clock.h"
 #include "exec/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #ifdef __GLIBC__
@@ -76,7 +76,7 @@ static void cpu_event_record(struct device *device, void *event, void *queue)
 {
     (void)device;
     (void)queue;
-    *(double *)event = device_now_s();
+    *(double *)event = clock_s();
 }
 
 static void cpu_queue_wait(struct device *device, void *queue, void *event)
@@ -208,13 +208,6 @@ void *device_elements(struct device *device, int64_t n)
 void device_free_elements(struct device *device, void *memory, int64_t n)
 {
     discard(device, memory, n, element_bytes(device->kernels->type));
-}
-
-double device_now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 /* --- tensors ----------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cost/base/clock.h"
 #include "cost/base/err.h"
 #include "exec/memory_pool.h"
 #include "kernels/cuda/cuda_kernels.h"
@@ -39,7 +40,7 @@ struct cuda {
     int n_queues;
     double patience_s;
     struct device *asking; /* who asks the pool for memory */
-    cudaEvent_t base_event; /* passed at base_s of device_now_s */
+    cudaEvent_t base_event; /* passed at base_s of clock_s */
     double base_s;
     void (*fail)(void *context, const char *sentence);
     void *fail_context;
@@ -80,10 +81,10 @@ static void *take_piece(void *context, size_t bytes)
 
 static void poll(struct device *device, double *polled_s)
 {
-    if (!device->poll || device_now_s() - *polled_s <= POLL_S)
+    if (!device->poll || clock_s() - *polled_s <= POLL_S)
         return;
     device->poll(device->poll_context);
-    *polled_s = device_now_s();
+    *polled_s = clock_s();
 }
 
 static void lose_patience(struct cuda *cuda)
@@ -101,14 +102,14 @@ static void lose_patience(struct cuda *cuda)
 /* All queues become empty, or it ends here. Those that products run on are waited for in the stream itself. */
 static void drain(struct cuda *cuda)
 {
-    double start_s = device_now_s(), polled_s = start_s;
+    double start_s = clock_s(), polled_s = start_s;
     for (int i = -1; i < cuda->n_queues; i++) {
         cudaError_t state = cudaErrorNotReady;
         CUDA_CHECK(cuda, cudaEventRecord(cuda->empty, i < 0 ? cuda->stream : cuda->queue[i]));
         while ((state = cudaEventQuery(cuda->empty)) == cudaErrorNotReady) {
             if (cuda->asking)
                 poll(cuda->asking, &polled_s);
-            if (device_now_s() - start_s > cuda->patience_s)
+            if (clock_s() - start_s > cuda->patience_s)
                 lose_patience(cuda);
         }
         check(cuda, state, "cudaEventQuery(cuda->empty)", __LINE__);
@@ -205,7 +206,7 @@ static bool cuda_event_done(struct device *device, void *event)
 /* Waits for an event; meanwhile somebody may look whether the other ranks are still there. */
 static void await(struct device *device, cudaEvent_t event)
 {
-    double polled_s = device_now_s();
+    double polled_s = clock_s();
     while (!cuda_event_done(device, event))
         poll(device, &polled_s);
 }
@@ -272,7 +273,7 @@ static void set_base(struct cuda *cuda)
 {
     CUDA_CHECK(cuda, cudaEventRecord(cuda->base_event, cuda->stream));
     CUDA_CHECK(cuda, cudaEventSynchronize(cuda->base_event));
-    cuda->base_s = device_now_s();
+    cuda->base_s = clock_s();
 }
 
 static void cuda_wait(struct device *device)
@@ -280,7 +281,7 @@ static void cuda_wait(struct device *device)
     struct cuda *cuda = cuda_of(device);
     CUDA_CHECK(cuda, cudaEventRecord(cuda->empty, cuda->stream));
     await(device, cuda->empty);
-    if (device_now_s() - cuda->base_s > 1)
+    if (clock_s() - cuda->base_s > 1)
         set_base(cuda);
 }
 

@@ -28,7 +28,7 @@ void pacing_price(struct pacing *ret, const struct program *program, const struc
 void pacing_release(struct pacing *pacing);
 
 double pacing_seconds(const struct pacing *pacing, int stage, enum op_kind kind); /* BW = B + W */
-/* Until that time of device_now_s. */
+/* Until that time of clock_s. */
 void pacing_sleep_until(double end_s);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "cost/base/clock.h"
 #include "cost/base/sample.h"
 #include "exec/comm.h"
 #include "exec/device.h"
@@ -36,7 +37,7 @@ void measure_begin(struct measurement *m, const struct trainer *trainer, int64_t
     timeline_init(&m->timeline, &trainer->program, &m->arena);
     clear_counters(trainer);
     m->cpu_start_s = measure_cpu_s();
-    m->wall_start_s = device_now_s();
+    m->wall_start_s = clock_s();
 }
 
 static bool is_spike(const struct measurement *m, double loss)
@@ -150,7 +151,7 @@ void measure_end(struct measurement *m, const struct trainer *t)
 {
     const struct world *world = t->executor.world;
     struct comm *all = world->comm[WORLD_ALL];
-    double idle = 1 - (measure_cpu_s() - m->cpu_start_s) / (device_now_s() - m->wall_start_s);
+    double idle = 1 - (measure_cpu_s() - m->cpu_start_s) / (clock_s() - m->wall_start_s);
     comm_all_reduce_doubles(all, COMM_MAX, 1, &idle);
     m->cpu_share = idle > 0 ? 1 - idle : 1;
     mean_over_ranks(m, t);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cost/base/clock.h"
 #include "cost/base/err.h"
 #include "cost/base/unit.h"
 #include "cost/model.h"
@@ -540,8 +541,8 @@ static void run_half(struct pipeline_run *run, enum op_kind kind, int direction,
 static void arrive(struct pipeline_run *run, struct comm_request *request)
 {
     while (run->pacing && !comm_done(request)) {
-        pacing_sleep_until(device_now_s() + 20e-6);
-        run->paced_end_s = device_now_s();
+        pacing_sleep_until(clock_s() + 20e-6);
+        run->paced_end_s = clock_s();
     }
     comm_wait(request);
 }
@@ -575,7 +576,7 @@ void pipeline_step(struct pipeline_run *run, const struct data *data, int64_t fi
     const struct op *ops = run->program->ops[run->rank];
     int n = run->program->n_ops[run->rank];
     struct device *device = run->ex->device;
-    double origin_s = device_now_s();
+    double origin_s = clock_s();
     run->data = data;
     run->paced_end_s = origin_s;
     run->first_sequence = first_sequence;

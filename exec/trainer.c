@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "cost/base/clock.h"
 #include "cost/base/err.h"
 #include "exec/comm.h"
 #include "exec/fp8.h"
@@ -50,7 +51,7 @@ void trainer_gradients(struct trainer *trainer, struct step_result *ret)
     struct executor *ex = &trainer->executor;
     struct comm *all = ex->world->comm[WORLD_ALL];
     comm_barrier(all);
-    double start_s = device_now_s();
+    double start_s = clock_s();
     ex->watch.n = 0; /* of a step that nobody asked about */
     if (!trainer->paced) {
         int lap = stopwatch_start(&ex->watch, ex->device, STOPWATCH_CLEAR);
@@ -61,7 +62,7 @@ void trainer_gradients(struct trainer *trainer, struct step_result *ret)
     pipeline_step(trainer->run, trainer->data, trainer->sequences, trainer->start_s, trainer->end_s);
     if (ex->fp8)
         fp8_end_step(ex);
-    ret->backward_s = device_now_s() - start_s;
+    ret->backward_s = clock_s() - start_s;
     if (!trainer->paced) {
         int lap = stopwatch_start(&ex->watch, ex->device, STOPWATCH_REDUCTION);
         optimizer_reduce(ex);
@@ -74,18 +75,18 @@ void trainer_gradients(struct trainer *trainer, struct step_result *ret)
     ret->aux_loss = losses[1];
     trainer->sequences += trainer->plan.global_batch;
     trainer->device.wait(&trainer->device);
-    ret->step_time_s = device_now_s() - start_s;
+    ret->step_time_s = clock_s() - start_s;
 }
 
 void trainer_update(struct trainer *trainer, struct step_result *result)
 {
-    double start_s = device_now_s();
+    double start_s = clock_s();
     result->optimizer = (struct optimizer_result){0};
     if (!trainer->paced)
         optimizer_step(&trainer->executor, &trainer->optimizer, &result->optimizer);
     trainer->device.wait(&trainer->device);
     comm_barrier(trainer->executor.world->comm[WORLD_ALL]);
-    result->step_time_s += device_now_s() - start_s;
+    result->step_time_s += clock_s() - start_s;
     result->optimizer_s = result->step_time_s - result->backward_s;
     memset(result->part_s, 0, sizeof result->part_s);
     stopwatch_take(&trainer->executor.watch, &trainer->device, result->part_s);

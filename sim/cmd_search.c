@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "cost/base/clock.h"
 #include "cost/base/file.h"
 #include "cost/base/names.h"
 #include "cost/base/opt.h"
@@ -143,9 +143,7 @@ static void fill_base(const struct arguments *a, struct plan *base, const char *
 static void say_progress(const char *what, int done, int all)
 {
     static double said_s = -1;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    double now_s = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    double now_s = clock_s();
     if (said_s >= 0 && now_s < said_s + 1)
         return;
     if (said_s >= 0)

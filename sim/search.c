@@ -9,9 +9,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cost/base/arena.h"
+#include "cost/base/clock.h"
 #include "cost/base/err.h"
 #include "cost/base/names.h"
 #include "sim/pipeline.h"
@@ -424,13 +424,6 @@ static int price_leaders(struct search *s, struct search_result *ret, struct err
     return result;
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void publish_counts(struct search *s, struct search_result *ret)
 {
     ret->candidates = s->counts.candidates;
@@ -452,7 +445,7 @@ static void publish_counts(struct search *s, struct search_result *ret)
 
 int search_run(const struct question *question, const struct search_options *options, struct search_result *ret, struct err *err)
 {
-    double start = now_s();
+    double start = clock_s();
     struct search s = {.question = question, .options = options, .threads = options->threads < THREADS_MAX ? options->threads : THREADS_MAX};
     memset(ret, 0, sizeof *ret);
     int least = options->pareto ? FRONT_LEADERS_MIN : LEADERS_MIN;
@@ -483,7 +476,7 @@ int search_run(const struct question *question, const struct search_options *opt
         result = price_leaders(&s, ret, err);
     }
     publish_counts(&s, ret);
-    ret->elapsed_s = now_s() - start;
+    ret->elapsed_s = clock_s() - start;
     for (int t = 0; t < s.threads; t++) {
         free(s.workers[t].found.item);
         free(s.workers[t].others.item);

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "cost/base/clock.h"
 #include "cost/base/err.h"
 #include "cost/base/file.h"
 
@@ -96,20 +96,13 @@ static char **quiet_environment(void)
     return copy;
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Reads until the other end closes; what does not fit is read and dropped. False when time is up. */
 static bool read_all(int fd, char *output, size_t size)
 {
-    double end_s = now_s() + GNUPLOT_PATIENCE_S;
+    double end_s = clock_s() + GNUPLOT_PATIENCE_S;
     size_t used = 0;
     for (;;) {
-        double left_s = end_s - now_s();
+        double left_s = end_s - clock_s();
         struct pollfd waiting = {.fd = fd, .events = POLLIN};
         int ready = left_s > 0 ? poll(&waiting, 1, (int)(1e3 * left_s) + 1) : 0;
         if (ready < 0 && errno == EINTR)
