@@ -38,10 +38,35 @@ static double logit_bytes(const struct plan *plan, const struct stack *stack)
     return plan->cross_entropy == CROSS_ENTROPY_STACK ? 4 * stack->cross_entropy_copies : bytes[plan->cross_entropy];
 }
 
-/* States of `params` parameters, of which some are frozen, whose copies are shared by `ways` ranks. */
-static void replicated_states(const struct plan *plan, const struct stack *stack, double params, double frozen, double ways, double *bytes)
+/* Bytes of a linear's weight in 8 or 4 bits as TransformerEngine keeps it from one micro-batch to the next: by rows and by
+ * columns, each block with its scale (MXFP8 one byte for 32, NVFP4 one for 16; those of 128 x 128 do not count). Of one scale
+ * per tensor the columns are a transpose, which only tensor cores before Blackwell's need (nvte_is_non_tn_fp8_gemm_supported):
+ * the same Megatron-LM test takes a byte per parameter more on H100 than on GB200. */
+static double low_weight_bytes(const struct plan *plan, const struct accelerator *accelerator)
 {
-    bytes[MEMORY_WEIGHTS] += params * memory_weight_bytes(plan) / (plan->zero >= 3 ? ways : 1);
+    bool any_layout = accelerator->peak_flop_per_s[RATE_FP4] > 0;
+    switch (plan->precision) {
+    case PRECISION_FP8: return any_layout ? 1 : 2;
+    case PRECISION_FP8_BLOCK: return 2;
+    case PRECISION_MXFP8: return 2 * (1 + 1.0 / 32);
+    case PRECISION_NVFP4: return 2 * (0.5 + 1.0 / 16);
+    default: return 0;
+    }
+}
+
+/* More bytes than the 16-bit weight of a linear: its 8-bit copies, less itself where they are all there is. */
+static double low_weight_extra(const struct plan *plan, const struct stack *stack, const struct accelerator *accelerator)
+{
+    if (stack->sharded_per_layer || stack->counted_buffers || !precision_is_fp8(plan->precision) || plan->lora_rank > 0)
+        return 0; /* torchao casts for every use */
+    return low_weight_bytes(plan, accelerator) - (plan_keeps_low_weights(plan) ? memory_weight_bytes(plan) : 0);
+}
+
+/* States of `params` parameters, of which some are frozen, whose copies are shared by `ways` ranks. extra: bytes of weights
+ * beside those. */
+static void replicated_states(const struct plan *plan, const struct stack *stack, double params, double frozen, double ways, double extra, double *bytes)
+{
+    bytes[MEMORY_WEIGHTS] += (params * memory_weight_bytes(plan) + extra) / (plan->zero >= 3 ? ways : 1);
     params -= frozen;
     bytes[MEMORY_GRADIENTS] += params * memory_gradient_bytes(plan, stack) / (plan->zero >= 2 ? ways : 1);
     bytes[MEMORY_OPTIMIZER] += params * memory_optimizer_bytes(plan) * (1 - plan->optimizer_offload) / (plan->zero >= 1 ? ways : 1);
@@ -95,8 +120,11 @@ double memory_rank(const struct plan *plan, const struct stack *stack, const str
         sharded_states(plan, dense, frozen_dense, load->dp_ways, bytes);
         sharded_states(plan, expert, frozen_expert, load->expert_dp_ways, bytes);
     } else {
-        replicated_states(plan, stack, dense, frozen_dense, load->dp_ways, bytes);
-        replicated_states(plan, stack, expert, frozen_expert, load->expert_dp_ways, bytes);
+        double extra = low_weight_extra(plan, stack, accelerator), linears = dense - load->edge_params * load->copies;
+        if (load->layers == 0) /* how much is edges is not said */
+            extra = fmin(extra, 0);
+        replicated_states(plan, stack, dense, frozen_dense, load->dp_ways, extra * linears, bytes);
+        replicated_states(plan, stack, expert, frozen_expert, load->expert_dp_ways, extra * expert, bytes);
     }
     double largest = load->largest_layer_params * 4, gathered = load->largest_layer_params * memory_weight_bytes(plan);
     if (stack->counted_buffers) {

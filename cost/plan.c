@@ -57,12 +57,18 @@ void plan_defaults(struct plan *plan)
     plan->precision = PRECISION_BF16;
     plan->optimizer = OPTIMIZER_ADAMW;
     plan->attention = ATTENTION_FLASH;
+    plan->fp8_param_gather = true;
     plan->moe_dispatcher = DISPATCHER_FLEX;
     plan->moment_bytes = 4;
     plan->overlap.dp_grad = plan->overlap.dp_param = plan->overlap.p2p = true;
     for (int i = 0; i < AXES; i++)
         plan->rank_order[i] = (enum axis)i;
     memcpy(plan->stack, "megatron", sizeof "megatron");
+}
+
+bool plan_keeps_low_weights(const struct plan *plan)
+{
+    return plan->fp8_param_gather && precision_is_fp8(plan->precision) && plan->precision != PRECISION_NVFP4 && plan->zero >= 1 && plan->lora_rank == 0;
 }
 
 int64_t plan_world(const struct plan *plan)
@@ -225,7 +231,7 @@ static int sort_key(const struct plan *p, int64_t ret_key[KEY_MAX])
         p->rank_order[0], p->rank_order[1], p->rank_order[2], p->rank_order[3], p->rank_order[4],
         p->n_layers_per_stage, p->recompute_modules, p->cuda_graph, p->vocab_parallel, p->dp_shard,
         p->cross_entropy, p->dropout, p->offload_layers, p->offload_modules, p->lora_rank, p->lora_modules,
-        p->fused_grouped_mlp, p->fp8_attention,
+        p->fused_grouped_mlp, p->fp8_attention, p->fp8_param_gather,
     };
     /* clang-format on */
     _Static_assert(sizeof key <= KEY_MAX * sizeof key[0], "room for the key");

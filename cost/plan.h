@@ -93,6 +93,7 @@ struct plan {
     enum cross_entropy cross_entropy; /* stack = as the stack does */
     bool fused_grouped_mlp;     /* routed experts in one kernel each way: activation and casts inside the grouped GEMMs */
     bool fp8_attention;         /* the attention core in 8 bit too */
+    bool fp8_param_gather;      /* linears keep their weights in 8 bit alone, which are gathered so (plan_keeps_low_weights) */
     bool dropout;               /* masks of hidden and attention dropout are kept (GPT-2 and GPT-3 recipes) */
     int dp_shard;               /* ranks that share one copy of what zero shards (HSDP); 0 = all of dp x cp */
     double optimizer_offload;   /* share of the optimizer's states and steps on the host, 0..1 */
@@ -124,6 +125,9 @@ const char *plan_format(const struct plan *plan, char *buffer, size_t size);
 int plan_compare(const struct plan *a, const struct plan *b);
 
 int64_t plan_world(const struct plan *plan);                 /* tp*cp*pp*dp */
+/* fp8_param_gather where there is something to it: an 8-bit recipe, a sharded optimizer that holds the master weights
+ * (Megatron-LM refuses it without), no frozen weights. NVFP4 keeps 16-bit weights (Megatron-Bridge's recipes). */
+bool plan_keeps_low_weights(const struct plan *plan);
 int64_t plan_micro_batches(const struct plan *plan);         /* per pipeline: gbs/(dp*mbs) */
 int plan_chunk_layers(const struct plan *plan, const struct model *model, int chunk); /* layers of chunk (in stage order) */
 /* Rows of the embedding table and the head: Megatron-LM pads to a multiple of

@@ -1,6 +1,7 @@
 /* Fields of a plan that have no effect on this model, or that no framework runs so: said, so that nobody counts on a saving
  * that is not there. */
 #include <stdio.h>
+#include <string.h>
 
 #include "cost/base/err.h"
 #include "cost/model.h"
@@ -85,6 +86,17 @@ static void warn_attention(const struct plan_check *c, const struct parts *p)
         err_add(c->err, "fp8_attention has no kernel for sliding windows, which model '%s' has: attention stays in 16 bit", c->model->name);
 }
 
+static void warn_param_gather(const struct plan_check *c)
+{
+    const struct plan *plan = c->plan;
+    if (!precision_is_fp8(plan->precision)) {
+        if (!plan->fp8_param_gather)
+            err_add(c->err, "fp8_param_gather goes with an 8-bit precision, not '%s': weights are in 16 bit as they are", precision_names[plan->precision]);
+    } else if (plan->fp8_param_gather && plan->zero == 0 && strcmp(plan->stack, "planexec") != 0) {
+        err_add(c->err, "fp8_param_gather goes with zero 1 or more, not 0: weights are kept in 16 bit beside their 8-bit copies");
+    }
+}
+
 void plan_warn_idle(const struct plan_check *c)
 {
     const struct plan *plan = c->plan;
@@ -92,6 +104,7 @@ void plan_warn_idle(const struct plan_check *c)
     int64_t most = plan_largest_chunk(plan, c->model);
     warn_modules(c, &p);
     warn_attention(c, &p);
+    warn_param_gather(c);
     if (plan->fused_grouped_mlp && !p.experts)
         err_add(c->err, "fused_grouped_mlp: model '%s' has no experts, nothing changes", c->model->name);
     if (plan->overlap.ep && plan->ep > 1 && plan->pp > 1 && plan->schedule != SCHEDULE_INTERLEAVED)

@@ -26,7 +26,7 @@ static const char *const fields[] = {
     "grad_dtype", "attention", "moe_dispatcher", "layers_per_stage", "overlap", "rank_order", "stack",
     "recompute_modules", "cuda_graph", "vocab_parallel", "dp_shard", "optimizer_offload", "optimizer_state_dtype",
     "cross_entropy", "dropout", "activation_offload_layers", "offload_modules", "lora_rank", "lora_modules",
-    "fused_grouped_mlp", "fp8_attention", NULL,
+    "fused_grouped_mlp", "fp8_attention", "fp8_param_gather", NULL,
 };
 /* clang-format on */
 static const char *const overlap_fields[] = {"dp_grad", "dp_param", "tp", "ep", "p2p", NULL};
@@ -127,6 +127,9 @@ static const struct {
     {"moe_flex_dispatcher_backend", "moe_dispatcher"},
     {"cutedsl_fused_grouped_mlp", "fused_grouped_mlp"},
     {"fp8_dot_product_attention", "fp8_attention"},
+    {"fp8_param", "fp8_param_gather"},
+    {"fp8_params", "fp8_param_gather"},
+    {"enable_fsdp_float8_all_gather", "fp8_param_gather"},
     {"use_flash_attn", "attention"},
     {"flash_attention", "attention"},
     {"layers_per_chunk", "layers_per_stage"},

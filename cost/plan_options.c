@@ -63,6 +63,7 @@ int plan_read_options(struct json_at at, struct plan *plan, struct err *err)
     bad |= json_read_bool(at, "dropout", &plan->dropout, err) < 0;
     bad |= json_read_bool(at, "fused_grouped_mlp", &plan->fused_grouped_mlp, err) < 0;
     bad |= json_read_bool(at, "fp8_attention", &plan->fp8_attention, err) < 0;
+    bad |= json_read_bool(at, "fp8_param_gather", &plan->fp8_param_gather, err) < 0;
     bad |= json_read_enum(at, "optimizer_state_dtype", state_names, &state, err) < 0;
     bad |= json_read_int32(at, "dp_shard", 0, 1 << 24, &plan->dp_shard, err) < 0;
     bad |= json_read_double(at, "optimizer_offload", 0, 1, &plan->optimizer_offload, err) < 0;
@@ -82,6 +83,7 @@ void plan_put_options(struct json *object, const struct plan *plan)
     json_put_bool(object, "dropout", plan->dropout);
     json_put_bool(object, "fused_grouped_mlp", plan->fused_grouped_mlp);
     json_put_bool(object, "fp8_attention", plan->fp8_attention);
+    json_put_bool(object, "fp8_param_gather", plan->fp8_param_gather);
     json_put_int(object, "dp_shard", plan->dp_shard);
     json_put_number(object, "optimizer_offload", plan->optimizer_offload);
     json_put_int(object, "lora_rank", plan->lora_rank);

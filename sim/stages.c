@@ -93,14 +93,23 @@ static double fold_s(const struct stages *s, double dense, double expert)
     return kernel_pointwise_s(&s->question->cluster->accelerator, 4 * (dense + expert) + 12 * owned);
 }
 
-/* trainable: of the dense parameters. */
-static struct shard_times shard_times(const struct stages *s, double dense, double expert, double trainable_dense, double trainable_expert)
+/* Bytes of a gathered parameter of a linear layer: 8 bits where they are all that is kept, but for MXFP8, whose two layouts are
+ * made from a gathered 16-bit one (Megatron-LM's --reuse-grad-buf-for-mxfp8-param-ag). */
+static double gathered_bytes(const struct stages *s)
+{
+    const struct stack *stack = s->prices->stack;
+    bool eight = s->plan->precision == PRECISION_FP8 || (s->plan->precision == PRECISION_FP8_BLOCK && !stack->sharded_per_layer);
+    return eight && plan_keeps_low_weights(s->plan) && !stack->counted_buffers ? 1 : memory_weight_bytes(s->plan);
+}
+
+/* weight: bytes of a gathered parameter; trainable: of the dense parameters. */
+static struct shard_times shard_times(const struct stages *s, double weight, double dense, double expert, double trainable_dense, double trainable_expert)
 {
     struct shard_times t = {0};
     bool every = s->plan->zero == 2 && s->prices->stack->counted_buffers; /* planexec scatters after every micro-batch */
     if (s->plan->zero < 3 && !every)
         return t;
-    double weight = s->plan->precision == PRECISION_FP32 ? 4 : 2, gradient = memory_gradient_bytes(s->plan, s->prices->stack);
+    double gradient = memory_gradient_bytes(s->plan, s->prices->stack);
     t.gather_s = every ? 0 : group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight, expert * weight);
     t.scatter_s = group_collective(s, COLLECTIVE_REDUCE_SCATTER, trainable_dense * gradient, trainable_expert * gradient) + fold_s(s, trainable_dense, trainable_expert);
     return t;
@@ -127,9 +136,9 @@ static struct offload offload_of(const struct stages *s, const struct layer_pric
 }
 
 /* Adds n layers (or an embedding, head, ...) of one price; recomputed of them run
- * their forward again in backward. */
+ * their forward again in backward. weight: bytes of a gathered parameter. */
 static void add_layers(const struct stages *s, struct stage_price *stage, const struct layer_price *p, double n, double recomputed,
-                       double offloaded, double dense, double expert)
+                       double offloaded, double weight, double dense, double expert)
 {
     if (n <= 0)
         return;
@@ -137,7 +146,7 @@ static void add_layers(const struct stages *s, struct stage_price *stage, const 
     bool adapts = plan->lora_rank > 0;
     double frozen_dense = adapts ? dense : 0, frozen_expert = adapts ? expert : 0;
     dense += p->adapter_params;
-    struct shard_times shard = shard_times(s, dense, expert, dense - frozen_dense, expert - frozen_expert);
+    struct shard_times shard = shard_times(s, weight, dense, expert, dense - frozen_dense, expert - frozen_expert);
     double selective = plan->recompute == RECOMPUTE_SELECTIVE ? n : 0;
     double again = recomputed * p->full_s + selective * p->selective_s;
     double again_tp = recomputed * p->full_tp_s, again_cp = recomputed * p->full_cp_s, again_ep = recomputed * p->full_ep_s;
@@ -189,7 +198,7 @@ static int offloaded_layers(const struct plan *plan, int layers)
 static void add_edge(const struct stages *s, struct stage_price *stage, const struct layer_price *p, double part, double params)
 {
     double largest = stage->largest_layer_params, shape = stage->shape_params;
-    add_layers(s, stage, p, part, 0, 0, params, 0);
+    add_layers(s, stage, p, part, 0, 0, memory_weight_bytes(s->plan), params, 0);
     stage->largest_layer_params = largest;
     stage->shape_params = shape;
     stage->edge_params += part * params;
@@ -211,7 +220,7 @@ static void fill_stage(const struct stages *s, int index, int first_layer, int l
             continue;
         struct layer_shard shard;
         ops_shard_layer(model, plan, kind, &shard);
-        add_layers(s, stage, &prices->kind[kind], n, again, away, shard.dense, shard.expert);
+        add_layers(s, stage, &prices->kind[kind], n, again, away, gathered_bytes(s), shard.dense, shard.expert);
     }
     double all = plan->recompute == RECOMPUTE_FULL && plan->recompute_layers < 0 ? 1 : 0;
     bool spread = plan->vocab_parallel != VOCAB_EDGES && plan->pp > 1; /* each rank has its part, beside its first chunk */
@@ -234,7 +243,7 @@ static void fill_stage(const struct stages *s, int index, int first_layer, int l
                 sum.dense += shard.dense;
                 sum.expert += shard.expert;
             }
-            add_layers(s, stage, &prices->mtp, (double)model->mtp_modules, all * (double)model->mtp_modules, 0, sum.dense, sum.expert);
+            add_layers(s, stage, &prices->mtp, (double)model->mtp_modules, all * (double)model->mtp_modules, 0, gathered_bytes(s), sum.dense, sum.expert);
         }
     }
 }
@@ -464,7 +473,7 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
     const struct stack *stack = s->prices->stack;
     const struct accelerator *a = &s->question->cluster->accelerator;
     struct rank_step step = {0};
-    double weight = memory_weight_bytes(plan), gradient = memory_gradient_bytes(plan, stack);
+    double weight = gathered_bytes(s), gradient = memory_gradient_bytes(plan, stack);
     double dense = sum->dense_params - sum->frozen_dense, expert = sum->expert_params - sum->frozen_expert; /* that train */
     double buckets = sum->layers;
     (void)rank;
@@ -474,7 +483,8 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
             reduce = group_collective(s, COLLECTIVE_ALL_REDUCE, dense * gradient, expert * gradient);
         } else {
             reduce = sharded_reduce_s(s, dense, expert, gradient);
-            gather = group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight, expert * weight);
+            double edges = sum->edge_params * (memory_weight_bytes(plan) - weight); /* are gathered as they are */
+            gather = group_collective(s, COLLECTIVE_ALL_GATHER, dense * weight + edges, expert * weight);
         }
         double times = reductions(s);
         if (plan->zero == 2 && stack->counted_buffers) /* with the layers */
@@ -486,7 +496,7 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
                             step.gather_exposed_s + owners_s(s, sum->layers);
     } else { /* the first gather and the last scatter have nothing beside them */
         double layers = fmax(1, sum->layers);
-        struct shard_times t = shard_times(s, sum->dense_params / layers, sum->expert_params / layers, dense / layers, expert / layers);
+        struct shard_times t = shard_times(s, weight, sum->dense_params / layers, sum->expert_params / layers, dense / layers, expert / layers);
         step.dp_exposed_s = stack->counted_buffers ? 0 : t.gather_s + t.scatter_s; /* nor has any other in planexec */
     }
     double shard = plan->zero >= 1 ? dense / s->dp_ways + expert / s->expert_dp_ways : dense + expert;

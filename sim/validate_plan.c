@@ -286,6 +286,17 @@ static void set_fusions(const struct run *run, const struct model *model, struct
     p->fused_grouped_mlp = model->experts > 0 && eight && (whole || says(run->notes, "fused_grouped_mlp=True"));
 }
 
+/* Megatron-Bridge's and NeMo's recipes (utils/mixed_precision) gather 8-bit weights, but for blocks; torchtitan's commands where
+ * they say so. */
+static void set_param_gather(const struct run *run, struct run_plan *ret)
+{
+    struct plan *p = &ret->plan;
+    bool stated = says(run->precision, "all-gather");
+    p->fp8_param_gather = stated || !precision_is_fp8(p->precision) || (strcmp(run->stack, "torchtitan") != 0 && p->precision != PRECISION_FP8_BLOCK);
+    if (precision_is_fp8(p->precision) && !stated && p->precision != PRECISION_NVFP4)
+        note(ret->assumed, "weights gathered in %s", plan_keeps_low_weights(p) && p->precision != PRECISION_MXFP8 ? "8 bit" : "16 bit");
+}
+
 static void set_graphs(const struct run *run, struct run_plan *ret)
 {
     const char *text = run->cuda_graph, *nearest = strstr(run->notes, "cuda graph ");
@@ -540,6 +551,7 @@ void run_plan_of(const struct run *run, const struct model *model, struct run_pl
     set_experts(run, model, ret);
     set_graphs(run, ret);
     set_fusions(run, model, ret);
+    set_param_gather(run, ret);
     set_offload(run, ret);
     set_adapters(run, ret);
     set_attention(run, ret);

@@ -44,6 +44,8 @@ static void put_precision(const struct exporter *e, struct json *root)
         err_add(e->warn, "optimizer_state_dtype changes nothing: sgd has no moments");
     if (p->fp8_attention)
         err_add(e->warn, "fp8_attention changes nothing: precision is %s", precision_names[p->precision]);
+    if (!p->fp8_param_gather)
+        err_add(e->warn, "fp8_param_gather changes nothing: precision is %s", precision_names[p->precision]);
 }
 
 static void put_offload(const struct exporter *e, struct json *zero)

@@ -217,6 +217,11 @@ static void add_precision(const struct exporter *e, struct flag_list *list)
         flag_add_text(list, words[p->precision].format_flag, words[p->precision].format);
         flag_add_text(list, words[p->precision].recipe_flag, words[p->precision].recipe);
     }
+    if (plan_keeps_low_weights(p)) {
+        flag_add(list, "--fp8-param-gather");
+        if (p->precision == PRECISION_MXFP8)
+            flag_add(list, "--reuse-grad-buf-for-mxfp8-param-ag");
+    }
     if (p->fp8_attention && precision_is_fp8(p->precision))
         flag_add(list, "--fp8-dot-product-attention");
     else if (p->fp8_attention)

@@ -214,11 +214,12 @@ static void print_kernels(const struct exporter *e, FILE *out)
 {
     const struct plan *p = e->plan;
     bool eager = strcmp(p->stack, "torchtitan-eager") == 0;
+    const char *gathers = plan_keeps_low_weights(p) ? "true" : "false";
     fprintf(out, "\n[compile]\nenable = %s\n", eager ? "false" : "true");
     if (!eager)
         fprintf(out, "components = [\"model\", \"loss\"]\n");
     if (p->precision == PRECISION_FP8)
-        fprintf(out, "\n[quantize.linear.float8]\nenable_fsdp_float8_all_gather = true\nprecompute_float8_dynamic_scale_for_fsdp = true\nfilter_fqns = [\"output\"]\n");
+        fprintf(out, "\n[quantize.linear.float8]\nenable_fsdp_float8_all_gather = %s\nprecompute_float8_dynamic_scale_for_fsdp = %s\nfilter_fqns = [\"output\"]\n", gathers, gathers);
     else if (p->precision == PRECISION_MXFP8)
         fprintf(out, "\n[quantize.linear.mx]\nrecipe_name = \"mxfp8_cublas\"\nfilter_fqns = [\"output\"]\n");
     else if (p->precision != PRECISION_BF16 && p->precision != PRECISION_FP32)

@@ -36,7 +36,7 @@ fails() { # CODE TEXT COMMAND...: no answer, with the reason among the sentences
 values='"x" -1 1.5 1e400 null [] {} 1e18'
 for field in tp sequence_parallel cp context_parallel pp vp dp ep etp zero micro_batch global_batch seq_len schedule schedule_group recompute recompute_layers precision \
     optimizer grad_dtype attention moe_dispatcher layers_per_stage overlap rank_order stack recompute_modules cuda_graph vocab_parallel cross_entropy dropout \
-    fused_grouped_mlp fp8_attention dp_shard optimizer_offload lora_rank lora_modules activation_offload_layers offload_modules optimizer_state_dtype; do
+    fused_grouped_mlp fp8_attention fp8_param_gather dp_shard optimizer_offload lora_rank lora_modules activation_offload_layers offload_modules optimizer_state_dtype; do
     for value in $values; do
         printf '{"%s": %s, "note": 1}' "$field" "$value" >odd.json
         survives "$plansim" predict --model config.json --cluster hw.json --plan odd.json

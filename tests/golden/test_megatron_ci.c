@@ -198,6 +198,7 @@ static void set_plan(struct row *row)
     const char *precision = cell(row, "precision");
     p->precision = strcmp(precision, "fp16") == 0 ? PRECISION_FP16 : strcmp(precision, "fp8") == 0 ? PRECISION_FP8 :
                    strcmp(precision, "fp32") == 0 ? PRECISION_FP32 : PRECISION_BF16;
+    p->fp8_param_gather = flag(row, "fp8_param_gather");
     p->grad_bytes = flag(row, "accumulate_allreduce_grads_in_fp32") ? 4 : flag(row, "grad_reduce_in_bf16") ? 2 : 0;
     int64_t instances = (int64_t)number(row, "num_distributed_optimizer_instances", 1);
     if (instances > 1)

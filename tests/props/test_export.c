@@ -95,6 +95,7 @@ static struct plan random_plan(void)
         p.offload_modules = pick(8) == 0 ? (uint32_t)pick(1 << OFFLOAD_MODULES) : 0;
         p.fused_grouped_mlp = pick(8) == 0;
         p.fp8_attention = pick(8) == 0;
+        p.fp8_param_gather = !sometimes();
         if (sometimes())
             memcpy(p.rank_order, inside, sizeof inside);
         random_layers(&p);
@@ -195,7 +196,7 @@ static bool read_switch(struct megatron *m, const char *flag)
     } flags[] = {{"--sequence-parallel", &p->sequence_parallel, true}, {"--overlap-grad-reduce", &p->overlap.dp_grad, true},
                  {"--overlap-param-gather", &p->overlap.dp_param, true}, {"--tp-comm-overlap", &p->overlap.tp, true},
                  {"--overlap-moe-expert-parallel-comm", &p->overlap.ep, true}, {"--no-overlap-p2p-communication", &p->overlap.p2p, false},
-                 {"--fp8-dot-product-attention", &p->fp8_attention, true}, {"--use-transformer-engine-op-fuser", &p->fused_grouped_mlp, true}};
+                 {"--fp8-dot-product-attention", &p->fp8_attention, true}, {"--fp8-param-gather", &p->fp8_param_gather, true}, {"--use-transformer-engine-op-fuser", &p->fused_grouped_mlp, true}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (strcmp(flag, flags[i].flag) != 0)
             continue;
@@ -281,7 +282,7 @@ static void read_megatron(const char *text, int64_t layers, struct plan *ret)
     struct megatron m = {.instances = 1};
     CHECK_INT(json_parse(text, strlen(text), "export", &root, &err), 0);
     plan_defaults(&m.plan);
-    m.plan.overlap.dp_grad = m.plan.overlap.dp_param = false;
+    m.plan.overlap.dp_grad = m.plan.overlap.dp_param = m.plan.fp8_param_gather = false;
     m.plan.zero = 0;
     m.plan.precision = PRECISION_FP32;
     struct words w = {json_first(json_get(root, "arguments"))};
@@ -329,6 +330,7 @@ static struct plan same_plan(struct plan p)
         p.moe_dispatcher = DISPATCHER_FLEX, p.fused_grouped_mlp = false;
     if (!precision_is_fp8(p.precision))
         p.fp8_attention = false;
+    p.fp8_param_gather = plan_keeps_low_weights(&p);
     if (p.optimizer == OPTIMIZER_SGD)
         p.moment_bytes = 4;
     if (p.pp == 1 || (p.dp == 1 && !routed))
@@ -530,7 +532,7 @@ static const struct {
     {"dp_shard", "{\"dp_shard\":4}"}, {"optimizer_offload", "{\"optimizer_offload\":1}"}, {"optimizer_state_dtype", "{\"optimizer_state_dtype\":\"bf16\"}"},
     {"cross_entropy", "{\"cross_entropy\":\"fused\"}"}, {"dropout", "{\"dropout\":true}"}, {"activation_offload_layers", "{\"activation_offload_layers\":1}"},
     {"offload_modules", "{\"offload_modules\":[\"core_attn\"]}"}, {"lora_rank", "{\"lora_rank\":16}"}, {"lora_modules", "{\"lora_modules\":[\"linear_qkv\"]}"},
-    {"fused_grouped_mlp", "{\"fused_grouped_mlp\":true}"}, {"fp8_attention", "{\"fp8_attention\":true}"},
+    {"fused_grouped_mlp", "{\"fused_grouped_mlp\":true}"}, {"fp8_attention", "{\"fp8_attention\":true}"}, {"fp8_param_gather", "{\"fp8_param_gather\":false}"},
 };
 enum { OTHERS = sizeof others / sizeof *others };
 

@@ -36,6 +36,43 @@ static void test_states(void)
     }
 }
 
+/* Weights of a billion parameters of linears and 0.1 of edges in 8 and 4 bits, on tensor cores that take one layout and any. The
+ * same Megatron-LM test (gpt3_weekly_mcore_tp4_cp2_current_scaling_native_fp8, 9,437,184 parameters of linears on a rank)
+ * holds 9,438,208 bytes more on H100 than on GB200. */
+static void test_low_weights(void)
+{
+    static const struct { enum precision precision; bool gathers; int zero; double hopper, blackwell; } rows[] = {
+        {PRECISION_BF16, true, 1, 2, 2},        {PRECISION_FP8, true, 1, 2, 1},     {PRECISION_FP8, false, 1, 4, 3}, {PRECISION_FP8, true, 0, 4, 3},
+        {PRECISION_FP8_BLOCK, true, 1, 2, 2},   {PRECISION_FP8_BLOCK, false, 1, 4, 4}, {PRECISION_MXFP8, true, 1, 2.0625, 2.0625},
+        {PRECISION_NVFP4, true, 1, 3.125, 3.125}};
+    struct accelerator hopper = accelerator, blackwell = accelerator;
+    blackwell.peak_flop_per_s[RATE_FP4] = 9e15;
+    struct rank_load load = usual_load();
+    load.dense_params = 0.6e9;
+    load.edge_params = 0.1e9;
+    load.expert_params = 0.5e9;
+    load.layers = 8;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct plan plan;
+        double bytes[MEMORY_PARTS];
+        plan_defaults(&plan);
+        plan.precision = rows[i].precision;
+        plan.fp8_param_gather = rows[i].gathers;
+        plan.zero = rows[i].zero;
+        memory_rank(&plan, &plain, &hopper, &load, bytes);
+        CHECK_DOUBLE(bytes[MEMORY_WEIGHTS], 0.2e9 + rows[i].hopper * 1e9, 1e-12);
+        memory_rank(&plan, &plain, &blackwell, &load, bytes);
+        CHECK_DOUBLE(bytes[MEMORY_WEIGHTS], 0.2e9 + rows[i].blackwell * 1e9, 1e-12);
+        load.layers = 0; /* a lower bound, whatever part the edges are */
+        load.edge_params = 0;
+        double exact = bytes[MEMORY_WEIGHTS];
+        memory_rank(&plan, &plain, &blackwell, &load, bytes);
+        CHECK(bytes[MEMORY_WEIGHTS] <= exact);
+        load.layers = 8;
+        load.edge_params = 0.1e9;
+    }
+}
+
 static void test_options(void)
 {
     struct plan plan;
@@ -124,6 +161,7 @@ static void test_sharded(void)
 int main(void)
 {
     test_states();
+    test_low_weights();
     test_options();
     test_logits();
     test_linear();

@@ -67,6 +67,7 @@ static const struct {
     {"dropout", "dropout=yes", "true"}, {"activation_offload_layers", "activation_offload_layers=2", "2"}, {"offload_modules", "offload_modules=core_attn", "[\"core_attn\"]"},
     {"lora_rank", "lora_rank=8", "8"}, {"lora_modules", "lora_rank=8,lora_modules=linear_qkv+linear_proj", "[\"linear_qkv\", \"linear_proj\"]"},
     {"fused_grouped_mlp", "fused_grouped_mlp=on", "true"}, {"fp8_attention", "fp8_attention=on,precision=fp8", "true"},
+    {"fp8_param_gather", "fp8_param_gather=off,precision=fp8", "false"},
 };
 static const uint32_t few_schedules = 1u << SCHEDULE_1F1B | 1u << SCHEDULE_INTERLEAVED | 1u << SCHEDULE_ZB_V;
 enum { FIXES = sizeof fixes / sizeof *fixes };
