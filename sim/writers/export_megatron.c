@@ -290,17 +290,26 @@ static void add_offload(const struct exporter *e, struct flag_list *list)
     flag_add_words(list, "--offload-modules", offload_module_names, p->offload_modules);
 }
 
+/* What the stacks are priced with (stacks.csv: fused_cross_entropy, cross_entropy_copies); nothing is fused unless it is asked for. */
+static enum cross_entropy priced_loss(const struct plan *p)
+{
+    if (p->cross_entropy != CROSS_ENTROPY_STACK)
+        return p->cross_entropy;
+    return strcmp(p->stack, "megatron") == 0 ? CROSS_ENTROPY_IN_PLACE : strcmp(p->stack, "megatron-2024") == 0 ? CROSS_ENTROPY_FUSED : CROSS_ENTROPY_UNFUSED;
+}
+
 static void add_kernels(const struct exporter *e, struct flag_list *list)
 {
     const struct plan *p = e->plan;
+    enum cross_entropy loss = priced_loss(p);
     if (p->attention == ATTENTION_FLASH1 || p->attention == ATTENTION_EAGER)
         export_refuse(e, "attention", attention_names[p->attention], "flash and unfused", p->attention == ATTENTION_FLASH1 ? "flash" : "unfused");
     flag_add_text(list, "--attention-backend", p->attention == ATTENTION_UNFUSED ? "unfused" : "auto");
     if (p->cross_entropy == CROSS_ENTROPY_CHUNKED)
         export_refuse(e, "cross_entropy", "chunked", "stack, unfused, fused and in-place", "in-place");
-    if (p->cross_entropy == CROSS_ENTROPY_FUSED || p->cross_entropy == CROSS_ENTROPY_IN_PLACE) {
+    if (loss == CROSS_ENTROPY_FUSED || loss == CROSS_ENTROPY_IN_PLACE) {
         flag_add(list, "--cross-entropy-loss-fusion");
-        flag_add_text(list, "--cross-entropy-fusion-impl", p->cross_entropy == CROSS_ENTROPY_FUSED ? "native" : "te");
+        flag_add_text(list, "--cross-entropy-fusion-impl", loss == CROSS_ENTROPY_FUSED ? "native" : "te");
     }
     flag_add_text(list, "--attention-dropout", p->dropout ? "0.1" : "0.0");
     flag_add_text(list, "--hidden-dropout", p->dropout ? "0.1" : "0.0");
@@ -356,8 +365,12 @@ static void add_dispatcher(const struct exporter *e, struct flag_list *list)
         export_refuse(e, "precision", p->precision == PRECISION_FP16 ? "fp16 on a model with experts" : "fp32 on a model with experts", "grouped GEMMs of experts in bf16 (--moe-grouped-gemm)", "bf16");
     flag_add(list, "--moe-grouped-gemm");
     flag_add_text(list, "--moe-token-dispatcher-type", flex ? "flex" : "alltoall");
-    if (flex)
+    if (flex) {
         flag_add_text(list, "--moe-flex-dispatcher-backend", p->moe_dispatcher == DISPATCHER_HYBRIDEP ? "hybridep" : "deepep");
+        flag_add_text(list, "--moe-router-dtype", "fp32"); /* DeepEP takes no other, and casts */
+    }
+    if (strcmp(p->stack, "megatron") == 0) /* as in the recipes that its permutation was fitted to */
+        flag_add(list, "--moe-permute-fusion");
 }
 
 static void add_batch(const struct exporter *e, struct flag_list *list)

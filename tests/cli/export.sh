@@ -38,8 +38,18 @@ has "--pipeline-model-parallel-layout 'Et*2|t*2|t*2|t*2|t*2|t*2|t*2|t*2|t*2|t*2|
     '--moe-router-num-groups 8' '--moe-router-group-topk 4' '--moe-router-score-function sigmoid' '--moe-router-enable-expert-bias' '--mtp-num-layers 1' \
     '--moe-token-dispatcher-type flex' '--moe-flex-dispatcher-backend deepep' '--recompute-granularity selective' \
     '--recompute-modules layernorm mlp moe mla_up_proj' '--fp8-format e4m3' '--fp8-recipe blockwise' '--use-precision-aware-optimizer' '--exp-avg-dtype bf16' \
-    '--exp-avg-sq-dtype bf16'
-has_not --num-virtual-stages --kv-channels --group-query-attention
+    '--exp-avg-sq-dtype bf16' '--fp8-param-gather' '--moe-router-dtype fp32' '--moe-permute-fusion' '--cross-entropy-fusion-impl te'
+has_not --num-virtual-stages --kv-channels --group-query-attention --reuse-grad-buf
+
+# What is priced is asked for: nothing in Megatron-LM is fused, or gathered in 8 bit, by itself.
+plan '{"dp": 8, "global_batch": 64, "precision": "mxfp8", "cross_entropy": "unfused"}'
+expect 0 "$plansim" export --plan plan.json --model "$models/llama-3.1-8b.json" --to megatron
+has '--fp8-param-gather' '--reuse-grad-buf-for-mxfp8-param-ag'
+has_not --cross-entropy
+plan '{"dp": 8, "global_batch": 64, "precision": "mxfp8", "fp8_param_gather": false, "stack": "megatron-2024"}'
+expect 0 "$plansim" export --plan plan.json --model "$models/llama-3.1-8b.json" --to megatron
+has '--cross-entropy-fusion-impl native'
+has_not --fp8-param-gather --reuse-grad-buf
 
 # What arguments.py, transformer_config.py and MoELayer stop at.
 experts='"dp": 4, "global_batch": 64'

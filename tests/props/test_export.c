@@ -285,6 +285,7 @@ static void read_megatron(const char *text, int64_t layers, struct plan *ret)
     m.plan.overlap.dp_grad = m.plan.overlap.dp_param = m.plan.fp8_param_gather = false;
     m.plan.zero = 0;
     m.plan.precision = PRECISION_FP32;
+    m.plan.cross_entropy = CROSS_ENTROPY_UNFUSED;
     struct words w = {json_first(json_get(root, "arguments"))};
     while (w.at) {
         const char *flag = take(&w);
@@ -318,8 +319,8 @@ static struct plan same_plan(struct plan p)
     if (p.recompute == RECOMPUTE_SELECTIVE && p.recompute_modules == 0)
         p.recompute_modules = p.attention == ATTENTION_UNFUSED ? 1U << MODULE_CORE_ATTN
                                                                : 1U << MODULE_LAYERNORM | (p.ep * p.etp > 1 ? 1U << MODULE_MOE_ACT : 0);
-    if (p.cross_entropy == CROSS_ENTROPY_UNFUSED)
-        p.cross_entropy = CROSS_ENTROPY_STACK;
+    if (p.cross_entropy == CROSS_ENTROPY_STACK) /* of stack megatron */
+        p.cross_entropy = CROSS_ENTROPY_IN_PLACE;
     if (p.tp == 1)
         p.overlap.tp = false;
     if (p.ep == 1)
