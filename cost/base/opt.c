@@ -19,6 +19,18 @@ static const struct opt *find_option(const struct opt *table, const char *name, 
     return NULL;
 }
 
+/* Longer words for the same: seq-length for seq; global-batch-size, or its beginning, for gbs. */
+static bool spells_out(const char *word, const char *name)
+{
+    size_t n = strlen(name), initials = 0;
+    if (strncmp(word, name, n) == 0 && word[n] == '-')
+        return true;
+    for (const char *part = word; part && initials < n && *part == name[initials]; part = strchr(part, '-') ? strchr(part, '-') + 1 : NULL)
+        if (++initials >= 2 && !strchr(part, '-'))
+            return true;
+    return false;
+}
+
 static int unknown_option(const struct opt *table, const char *name, size_t length, struct err *err)
 {
     const char *names[OPTIONS_MAX + 2];
@@ -30,6 +42,8 @@ static int unknown_option(const struct opt *table, const char *name, size_t leng
     char word[64];
     snprintf(word, sizeof(word), "%.*s", (int)length, name);
     const char *nearest = names_nearest(names, word);
+    for (int i = 0; !nearest && i < n; i++)
+        nearest = spells_out(word, names[i]) ? names[i] : NULL;
     if (nearest != NULL)
         return err_add(err, "unknown option '--%s'; did you mean '--%s'?", word, nearest);
     return err_add(err, "unknown option '--%s'; see --help", word);

@@ -82,6 +82,10 @@ static void test_bad(void)
 {
     CHECK_INT(RUN("--modle", "a.json"), -1);
     CHECK_STR(err.text, "unknown option '--modle'; did you mean '--model'?");
+    CHECK_INT(RUN("--seq-length", "8"), -1);
+    CHECK_CONTAINS(err.text, "did you mean '--seq'?");
+    CHECK_INT(RUN("--seq_length", "8"), -1);
+    CHECK_CONTAINS(err.text, "see --help");
     CHECK_INT(RUN("--nonsense"), -1);
     CHECK_STR(err.text, "unknown option '--nonsense'; see --help");
     CHECK_INT(RUN("--model"), -1);
