@@ -207,6 +207,16 @@ static int read_attention(struct json_at at, struct accelerator *a, struct err *
     return bad;
 }
 
+/* One of the profile may have come with its data sheet alone. */
+static int check_forms(struct json_at at, const char *path, const struct accelerator *a, struct err *err)
+{
+    const char *lacks = !(a->gemm[RATE_16BIT].eff > 0) ? "GEMM form (table gemm, key 16bit)" : a->n_attention == 0 ? "attention form (table attention, key 128)" : NULL;
+    if (!lacks)
+        return 0;
+    return err_add(err, "file '%s': field '%s': accelerator '%s' has no %s in the profile; name a 'base' that is like it (its row in table accelerator), or measure it (plansim calibrate)",
+                   at.file, path, a->name, lacks);
+}
+
 int cluster_read_accelerator(struct json_at at, const char *key, const struct profile *profile, struct accelerator *ret,
                              struct err *warn, struct err *err)
 {
@@ -220,11 +230,12 @@ int cluster_read_accelerator(struct json_at at, const char *key, const struct pr
     if (kind < 0)
         return -1;
     if (kind == 1)
-        return profile_accelerator(profile, name, ret, err) == 0 ? 0 : not_in_profile(at, path, before, err);
+        return profile_accelerator(profile, name, ret, err) == 0 ? check_forms(at, path, ret, err) : not_in_profile(at, path, before, err);
     if (json_read_string(own, "base", &base, err) < 0)
         return -1;
     if (base != NULL && profile_accelerator(profile, base, &a, err) != 0)
         return not_in_profile(own, path, before, err);
+    a.calibrated_runs = 0; /* those are its base's */
     bad = read_name(own, base, a.name, sizeof(a.name), err);
     bad |= read_fields(own, SECTION_ACCELERATOR, extra, base != NULL, &a, warn, err);
     bad |= read_forms(own, "gemm", SECTION_GEMM, &a, warn, err);

@@ -132,7 +132,7 @@ struct accelerator {
     double flash2_speed;           /* FlashAttention-2 / the fastest fused attention, which the forms were fitted to */
     struct expert_form expert[RATES];
     double fp8_cast;               /* extra time of fp8 linears for casts and transposes, as bytes factor; 0 = included in gemm form */
-    double calibrated_runs;        /* published runs that the numbers of this accelerator were fitted to; 0 = none */
+    double calibrated_runs;        /* published runs that the numbers of this very accelerator were fitted to, not of its base; 0 = none */
     double context_bytes;          /* CUDA context */
     double gemm_workspace_bytes;   /* of the GEMM library, from the framework's allocator */
     char default_link[48];         /* e.g. "nvlink4" */

@@ -169,6 +169,8 @@ int profile_accelerator(const struct profile *profile, const char *name, struct 
             a.provenance = a.attention[i].provenance;
     }
     const struct profile_rows *rows = profile_rows_of(profile);
+    if (!profile_rows_find(rows, SECTION_ACCELERATOR, name, "", "calibrated_runs"))
+        a.calibrated_runs = 0; /* what its base was fitted to says less of it */
     size_t point = profile_rows_seek(rows, SECTION_KERNEL_POINT, name, "");
     if (point < rows->n && rows->row[point].section == SECTION_KERNEL_POINT && strcmp(rows->row[point].name, name) == 0)
         a.points = profile;

@@ -50,13 +50,29 @@ static const struct profile_row *stated_row(const struct profile *profile, enum 
     return NULL;
 }
 
+/* Whether the numbers of `user` hold the parameter: stacks keep their own; accelerators share their bases' in a full table. */
+static bool holds(const struct calibration *c, const struct calibrate_parameter *p, const char *user)
+{
+    if (p->section == SECTION_STACK || !c->options.full_table)
+        return strcmp(user, p->name) == 0;
+    const struct profile_row *row = stated_row(c->validation->profile, p->section, user, p->field->name);
+    return row && strcmp(row->name, p->name) == 0;
+}
+
+int calibrate_inherited(const struct calibration *c, int parameter)
+{
+    const struct calibrate_parameter *p = &c->parameter[parameter];
+    const struct profile_row *row = stated_row(c->validation->profile, p->section, p->name, p->field->name);
+    for (int q = 0; row && strcmp(row->name, p->name) != 0 && q < c->n; q++)
+        if (c->parameter[q].section == p->section && c->parameter[q].field == p->field && strcmp(c->parameter[q].name, row->name) == 0)
+            return q;
+    return -1;
+}
+
 /* Whether a row's prediction depends on the parameter. */
 static bool depends(const struct calibration *c, const struct calibrate_parameter *p, const struct outcome *o)
 {
-    if (p->section == SECTION_STACK)
-        return strcmp(o->mapped.plan.stack, p->name) == 0;
-    const struct profile_row *row = stated_row(c->validation->profile, p->section, o->run->accelerator, p->field->name);
-    return row && strcmp(row->name, p->name) == 0;
+    return holds(c, p, p->section == SECTION_STACK ? o->mapped.plan.stack : o->run->accelerator);
 }
 
 static void set_member(const struct calibrate_parameter *p, void *object, double value)
@@ -75,8 +91,7 @@ static void set_value(const struct calibration *c, const struct calibrate_parame
         struct cluster *cluster = &v->clusters[i].cluster;
         if (*v->clusters[i].reason)
             continue;
-        const struct profile_row *row = stated_row(v->profile, p->section, cluster->accelerator.name, p->field->name);
-        if (row && strcmp(row->name, p->name) == 0) { /* the clusters of runs have one group */
+        if (holds(c, p, cluster->accelerator.name)) { /* the clusters of runs have one group */
             set_member(p, &cluster->accelerator, value);
             set_member(p, &cluster->group[0].accelerator, value);
         }
@@ -105,7 +120,7 @@ static void add_parameter(struct calibration *c, const struct fitted_field *f, c
     const char *of = dp_apart ? dp_collective_speed : f->field;
     const struct profile_row *row = stated_row(profile, f->section, user, of);
     const struct profile_field *field = profile_field_find(f->section, of);
-    const char *name = row && f->section == SECTION_ACCELERATOR ? row->name : user; /* stacks keep their own numbers */
+    const char *name = row && f->section == SECTION_ACCELERATOR && c->options.full_table ? row->name : user;
     if (!field || !chosen(&c->options, f->section, name) || c->n == CALIBRATE_PARAMETERS_MAX || (!row && f->section == SECTION_ACCELERATOR))
         return;
     for (int i = 0; i < c->n; i++)
@@ -128,16 +143,18 @@ static void add_parameter(struct calibration *c, const struct fitted_field *f, c
 
 /* ---- which runs ---- */
 
-static void weigh_runs(struct calibration *c)
+void calibrate_weigh(struct calibration *c, const bool *left_out)
 {
     const struct validation *v = c->validation;
+    c->runs = 0;
     for (int i = 0; i < v->table.n; i++) {
         const struct outcome *o = &v->outcome[i];
-        bool counts = o->predicted && isfinite(o->error) && o->measured_s > 0 && (!*c->options.trust || strcmp(o->run->trust, c->options.trust) == 0);
-        c->weight[i] = !counts ? 0 : !c->options.by_group || strcmp(o->run->trust, "A") == 0 ? 1 : strcmp(o->run->trust, "B") == 0 ? 0.5 : 0.2;
+        bool counts = o->predicted && isfinite(o->error) && o->measured_s > 0 && (!*c->options.trust || strcmp(o->run->trust, c->options.trust) == 0) &&
+                      !(left_out && left_out[i]);
+        c->weight[i] = !counts ? 0 : !c->options.full_table || strcmp(o->run->trust, "A") == 0 ? 1 : strcmp(o->run->trust, "B") == 0 ? 0.5 : 0.2;
         c->runs += counts;
     }
-    for (int i = 0; c->options.by_group && i < v->table.n; i++) {
+    for (int i = 0; c->options.full_table && i < v->table.n; i++) {
         int n = 0;
         for (int k = 0; k < v->table.n && c->weight[i] > 0; k++)
             n += c->weight[k] > 0 && strcmp(v->outcome[k].run->group, v->outcome[i].run->group) == 0;
@@ -169,7 +186,7 @@ int calibrate_init(struct calibration *ret, struct validation *v, const struct c
     ret->validation = v;
     ret->options = *options;
     ret->weight = arena_array(arena, (size_t)v->table.n, sizeof *ret->weight);
-    weigh_runs(ret);
+    calibrate_weigh(ret, NULL);
     if (ret->runs == 0)
         return err_add(err, "no run of the table has both a prediction and a measured step time");
     for (int i = 0; i < v->table.n; i++) {

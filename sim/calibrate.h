@@ -34,7 +34,9 @@ struct calibrate_parameter {
 struct calibrate_options {
     double noise;     /* of one run, relative: 0.05 */
     double freedom;   /* sigma / range in x of a stack's speeds and sizes: 0.25 for a user's runs, 0.3 for full tables */
-    bool by_group;    /* groups of many runs count less per run, sqrt(20 / n); trust B half, C a fifth */
+    /* Groups of many runs count less per run, sqrt(20 / n), trust B half, C a fifth; accelerators share what they have from
+     * their bases, which are not moved by the runs of a user's own. */
+    bool full_table;
     const char *trust; /* rows whose trust says so alone; "" = all */
     const char *only;  /* "stack", "accelerator", a name, or "" = all */
 };
@@ -55,6 +57,10 @@ void calibrate_defaults(struct calibrate_options *ret);
 /* Finds parameters and rows; the validation must be priced. Memory from the arena. */
 int calibrate_init(struct calibration *ret, struct validation *validation, const struct calibrate_options *options, struct arena *arena,
                    struct err *err);
+/* Weights of the rows that count, and how many they are; left_out: rows that shall not (NULL = none). */
+void calibrate_weigh(struct calibration *calibration, const bool *left_out);
+/* The parameter of its base that this one's value comes from where no run tells its own; -1 = it has a value of its own. */
+int calibrate_inherited(const struct calibration *calibration, int parameter);
 /* Fits; the validation is left priced with the new values. */
 int calibrate_fit(struct calibration *calibration, struct arena *arena, struct err *err);
 /* Sets all parameters to value or prior and prices again. */

@@ -80,8 +80,10 @@ static void spread(const double *errors, int n, double *room, struct spread *ret
     spread_of(room, n, ret);
 }
 
-static int count_lost(const struct calibration *c, const double *group)
+/* Numbers of the group's predictions that no run tells: the prior, or what the fit says of the base they come from. */
+static int lose(struct fit *without, const double *group)
 {
+    const struct calibration *c = without->calibration;
     int lost = 0;
     bool told[CALIBRATE_PARAMETERS_MAX] = {false}, used[CALIBRATE_PARAMETERS_MAX] = {false};
     for (int i = 0; i < c->validation->table.n; i++)
@@ -89,8 +91,12 @@ static int count_lost(const struct calibration *c, const double *group)
             told[c->user[k]] = told[c->user[k]] || c->weight[i] > 0;
             used[c->user[k]] = used[c->user[k]] || group[i] > 0;
         }
-    for (int p = 0; p < c->n; p++)
+    for (int p = 0; p < c->n; p++) {
+        int base = used[p] && !told[p] ? calibrate_inherited(c, p) : -1;
+        if (base >= 0 && told[base])
+            without->x[p] = calibrate_x(&c->parameter[p], calibrate_value(&c->parameter[base], without->x[base]));
         lost += used[p] && !told[p];
+    }
     return lost;
 }
 
@@ -119,6 +125,7 @@ struct leaving {
     enum validate_by by;
     const double *weight; /* of the full fit */
     struct fit full;
+    bool *out;
     double *group, *fitted, *unseen, *room; /* by row: weights of the group alone; errors so far; scratch */
     int n;
 };
@@ -130,18 +137,18 @@ static int leave_out(struct leaving *l, struct left_out *ret, struct arena *aren
     struct fit without;
     fit_copy(&without, &l->full, arena);
     for (int i = 0; i < c->validation->table.n; i++) {
-        bool out = strcmp(validate_group_of(&c->validation->outcome[i], l->by), ret->group) == 0;
-        c->weight[i] = out ? 0 : l->weight[i];
-        l->group[i] = out ? l->weight[i] : 0;
+        l->out[i] = strcmp(validate_group_of(&c->validation->outcome[i], l->by), ret->group) == 0;
+        l->group[i] = l->out[i] ? l->weight[i] : 0;
     }
+    calibrate_weigh(c, l->out);
     int result = fit_run(&without, arena, err);
+    ret->lost = lose(&without, l->group);
     fit_price(&without, l->group);
     int n = errors_of(&l->full, l->group, l->fitted + l->n);
     errors_of(&without, l->group, l->unseen + l->n);
     spread(l->fitted + l->n, n, l->room, &ret->fitted);
     spread(l->unseen + l->n, n, l->room, &ret->unseen);
     l->n += n;
-    ret->lost = count_lost(c, l->group);
     find_moves(&l->full, &without, l->group, ret);
     arena_rewind(arena, mark);
     return result;
@@ -157,7 +164,8 @@ int calibrate_leave_groups_out(struct calibration *c, enum validate_by by, left_
     double **arrays[] = {&l.group, &l.fitted, &l.unseen, &l.room};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         *arrays[i] = arena_array(arena, rows, sizeof(double));
-    int n = list_groups(c, by, groups), result = 0;
+    l.out = arena_array(arena, rows, sizeof *l.out);
+    int n = list_groups(c, by, groups), result = 0, runs = c->runs;
     fit_init(&l.full, c, arena);
     fit_differentiate(&l.full);
     c->weight = weight;
@@ -167,6 +175,7 @@ int calibrate_leave_groups_out(struct calibration *c, enum validate_by by, left_
             progress(&groups[g], g + 1, n);
     }
     c->weight = own;
+    c->runs = runs;
     groups[n].group = NULL;
     spread(l.fitted, l.n, l.room, &groups[n].fitted);
     spread(l.unseen, l.n, l.room, &groups[n].unseen);

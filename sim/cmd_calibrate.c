@@ -63,7 +63,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
     if (*ret_help)
         opt_print_help(stdout, "plansim calibrate --measured runs.csv --models models.json | --gemm, --attention, --experts points.csv | --nccl-tests log.txt  [--profile my.db] [OPTION]...",
                        "Fits the numbers of the stacks and accelerators that the runs used: shipped values as prior, plausible ranges\n"
-                       "as bounds. One run helps a little; none makes other plans absurd. --gemm, --attention and --experts fit the forms\n"
+                       "as bounds. Few runs move them little. What --profile holds already is the prior: give all runs at once. --gemm, --attention and --experts fit the forms\n"
                        "of an accelerator's kernels, --nccl-tests the lines of its collectives.",
                        table, "plansim calibrate --measured mine.csv --models models.json --profile my.db");
     return result;
@@ -327,6 +327,23 @@ static int write_groups(const struct arguments *a, struct calibration *c, struct
 
 /* ---- the fit ---- */
 
+/* Runs with a measurement that are not fitted all the same. */
+static void warn_unpredicted(const struct validation *v)
+{
+    const struct outcome *first = NULL;
+    int n = 0, all = 0;
+    for (int i = 0; i < v->table.n; i++) {
+        const struct outcome *o = &v->outcome[i];
+        all += o->measured_s > 0;
+        n += o->measured_s > 0 && !o->predicted;
+        if (o->measured_s > 0 && !o->predicted && !first)
+            first = o;
+    }
+    if (first)
+        fprintf(stderr, "plansim calibrate: warning: %d of %d measured runs cannot be predicted and are not fitted; the first, line %d: %s\n", n, all,
+                first->run->line, first->mapped.reason);
+}
+
 static int fit(const struct arguments *a, struct validation *validation, struct err *err)
 {
     struct arena arena = {0};
@@ -337,9 +354,10 @@ static int fit(const struct arguments *a, struct validation *validation, struct 
     options.only = a->only ? a->only : "";
     if (a->full_table) {
         options.freedom = 0.3;
-        options.by_group = true;
+        options.full_table = true;
     }
     validation_price_all(validation);
+    warn_unpredicted(validation);
     int code = EXIT_INPUT;
     if (calibrate_init(&r->calibration, validation, &options, &arena, err) == 0) {
         errors_of(&r->calibration, &arena, &r->before);
@@ -373,15 +391,17 @@ static int run(const struct arguments *a, struct err *err)
 {
     struct profile *profile = NULL;
     struct validation validation = {0};
+    struct err warning = {0};
     int code = EXIT_INPUT;
-    bool layer = a->profile && access(a->profile, F_OK) == 0; /* a new file begins as a copy of nothing */
+    bool layer = a->profile && (a->out || access(a->profile, F_OK) == 0); /* a new file begins as a copy of nothing */
     bool opened = profile_open(NULL, &profile, err) == 0 && (!layer || profile_layer(profile, a->profile, err) == 0);
     if (opened && asks_points(a))
         code = run_points(a, profile, err);
-    else if (opened && validation_load(&validation, a->measured, a->models, profile, err) == 0) {
+    else if (opened && validation_load(&validation, a->measured, a->models, profile, &warning, err) == 0) {
         validation.threads = (int)a->threads;
         code = a->intervals ? write_intervals(a, &validation, err) : fit(a, &validation, err);
     }
+    inputs_print("calibrate", "warning: ", &warning);
     validation_release(&validation);
     profile_close(profile);
     return code;
@@ -401,6 +421,12 @@ int cmd_calibrate(int argc, char **argv)
             err_add(&err, "only one file can be '-': standard input holds one");
         else if (a.intervals && a.leave_out)
             err_add(&err, "--intervals and --leave-groups-out are two questions: ask one at a time");
+        else if (a.leave_out && a.out)
+            err_add(&err, "--leave-groups-out writes no profile: --out has nothing to take");
+        else if (a.intervals && (a.trust || a.only || a.format == FORMAT_JSON))
+            err_add(&err, "--intervals are of all runs, as rows of a profile: without --trust, --only and --format json");
+        else if (points && (a.trust || a.only))
+            err_add(&err, "--trust and --only choose among measured runs (--measured), not kernels or collectives");
         else if (a.by != BY_GROUP && !a.leave_out)
             err_add(&err, "--group-by %s goes with --leave-groups-out", validate_by_names[a.by]);
         else if (points && (a.intervals || a.leave_out))

@@ -1,6 +1,7 @@
 /* plansim validate: predictions against a table of measured runs. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cost/base/arena.h"
 #include "cost/base/err.h"
@@ -79,24 +80,35 @@ static void answer(const struct arguments *a, const struct validation *v)
     arena_release(&arena);
 }
 
+static bool has_trust(const struct validation *v, const char *trust)
+{
+    for (int i = 0; i < v->table.n; i++)
+        if (strcmp(v->table.run[i].trust, trust) == 0)
+            return true;
+    return false;
+}
+
 static int run(const struct arguments *a, struct err *err)
 {
     struct profile *profile = NULL;
     struct validation validation = {0};
+    struct err warning = {0};
     int code = EXIT_INPUT;
     if (profile_open(NULL, &profile, err) < 0 || (a->profile && profile_layer(profile, a->profile, err) < 0) ||
-        validation_load(&validation, a->runs, a->models, profile, err) < 0)
+        validation_load(&validation, a->runs, a->models, profile, &warning, err) < 0)
         goto end;
+    if (a->trust && !has_trust(&validation, a->trust)) {
+        err_add(err, "table '%s': no run has trust '%s'", a->runs, a->trust);
+        goto end;
+    }
     validation.threads = (int)a->threads;
     validation_price_all(&validation);
     answer(a, &validation);
-    if (a->chart) {
-        struct err warning = {0};
-        validate_chart(a->chart, &validation, &warning);
-        inputs_print("validate", "warning: ", &warning);
-    }
+    if (a->chart)
+        validate_chart(a->chart, &validation, a->trust ? a->trust : "", &warning);
     code = EXIT_ANSWERED;
 end:
+    inputs_print("validate", "warning: ", &warning);
     validation_release(&validation);
     profile_close(profile);
     return code;

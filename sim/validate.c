@@ -9,6 +9,7 @@
 #include "cost/base/json.h"
 #include "cost/base/unit.h"
 #include "cost/profile.h"
+#include "cost/profile_rows.h"
 #include "sim/validate_rows.h"
 
 const char *const run_counter_names[] = {"allocated", "reserved", "device", NULL};
@@ -76,6 +77,21 @@ static int add_stack(struct validation *v, const char *name, struct err *err)
 
 /* ---- mapping ---- */
 
+/* The words of tables come first ("megatron" is one of several by its date), then the names of the profile: one's own stack
+ * does what the first of its bases does that is such a word. */
+static void name_stack(const struct profile *profile, struct run *run)
+{
+    const char *chain[PROFILE_CHAIN_MAX];
+    int n = *run->stack && !run_stack_is_word(run->stack) ? profile_chain(profile, SECTION_STACK, run->stack, chain, NULL) : -1;
+    if (!*run->stack || run_stack_is_word(run->stack))
+        return;
+    *(n > 0 ? &run->own_stack : &run->unknown_stack) = run->stack;
+    run->stack = "megatron";
+    for (int i = n - 1; i > 0; i--)
+        if (run_stack_is_word(chain[i]))
+            run->stack = chain[i];
+}
+
 static void map_run(struct validation *v, struct json *models, int row)
 {
     struct outcome *o = &v->outcome[row];
@@ -103,12 +119,12 @@ static void map_run(struct validation *v, struct json *models, int row)
         snprintf(o->mapped.reason, sizeof o->mapped.reason, "%s", v->clusters[o->cluster].reason);
 }
 
-int validation_load(struct validation *ret, const char *table, const char *models, const struct profile *profile, struct err *err)
+int validation_load(struct validation *ret, const char *table, const char *models, const struct profile *profile, struct err *warn, struct err *err)
 {
     struct json *root = NULL;
     memset(ret, 0, sizeof *ret);
     ret->profile = profile;
-    int result = run_table_load(table, &ret->table, err);
+    int result = run_table_load(table, &ret->table, warn, err);
     if (json_load_python(models, &root, err) < 0)
         result = -1;
     else if (json_type(root) != JSON_OBJECT)
@@ -119,8 +135,10 @@ int validation_load(struct validation *ret, const char *table, const char *model
         ret->clusters = arena_array(&ret->table.csv.arena, n, sizeof *ret->clusters);
         ret->outcome = arena_array(&ret->table.csv.arena, n, sizeof *ret->outcome);
         ret->scratch = arena_alloc(&ret->table.csv.arena, sizeof *ret->scratch);
-        for (int row = 0; row < ret->table.n; row++)
+        for (int row = 0; row < ret->table.n; row++) {
+            name_stack(profile, &ret->table.run[row]);
             map_run(ret, root, row);
+        }
     }
     json_free(root);
     return result;

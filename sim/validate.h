@@ -18,7 +18,7 @@ struct err;
 struct json;
 struct profile;
 
-enum { VALIDATE_STACKS_MAX = 32 };
+enum { VALIDATE_STACKS_MAX = 64 };
 
 enum run_counter { COUNTER_ALLOCATED, COUNTER_RESERVED, COUNTER_DEVICE, RUN_COUNTERS };
 extern const char *const run_counter_names[]; /* "allocated", "reserved", "device", NULL */
@@ -62,7 +62,7 @@ struct cluster_of_run {
 };
 
 /* models: JSON object of config.json objects by the table's `model` column. Release in both cases. */
-int validation_load(struct validation *ret, const char *table, const char *models, const struct profile *profile, struct err *err);
+int validation_load(struct validation *ret, const char *table, const char *models, const struct profile *profile, struct err *warn, struct err *err);
 void validation_release(struct validation *validation);
 
 /* Fills the outcome's numbers or mapped.reason. */

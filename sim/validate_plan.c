@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cost/base/json.h"
+#include "cost/base/names.h"
 #include "cost/base/unit.h"
 #include "sim/search.h"
 #include "sim/validate_layout.h"
@@ -78,6 +79,14 @@ static const struct stack_words *stack_words(const struct run *run)
     return &stacks[0];
 }
 
+bool run_stack_is_word(const char *name)
+{
+    for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++)
+        if (strcmp(stacks[i].theirs, name) == 0)
+            return true;
+    return false;
+}
+
 /* Before flash attention came to Megatron-LM (v4, early 2023). */
 static bool before_flash(const struct run *run)
 {
@@ -88,16 +97,18 @@ static bool before_flash(const struct run *run)
 static const char *megatron_of(const char *date)
 {
     static const struct { const char *until, *stack; } ages[] = {
-        {"2022", "megatron-2021"}, {"2023-03", "megatron-2022"}, {"2025-05", "megatron-2024"}, {"9", "megatron"}};
-    int i = 0;
-    while (strcmp(date, ages[i].until) >= 0)
-        i++;
-    return ages[i].stack;
+        {"2022", "megatron-2021"}, {"2023-03", "megatron-2022"}, {"2025-05", "megatron-2024"}};
+    for (size_t i = 0; i < sizeof ages / sizeof *ages; i++)
+        if (strcmp(date, ages[i].until) < 0)
+            return ages[i].stack;
+    return "megatron";
 }
 
 const char *run_stack_name(const struct run *run)
 {
     const char *name = stack_words(run)->ours;
+    if (run->own_stack)
+        return run->own_stack;
     if (strcmp(name, "megatron") == 0 && before_flash(run) && run->zero == 3)
         return "deepspeed-2021"; /* Megatron-LM's papers compare with it */
     if (strcmp(name, "megatron") == 0 && *run->date)
@@ -206,6 +217,8 @@ static void set_recompute(const struct run *run, struct run_plan *ret)
                 at = strstr(at + 1, recompute_module_names[i]);
             p->recompute_modules |= at ? 1U << i : 0;
         }
+    } else if (!begins(run->recompute, "none")) {
+        note(ret->assumed, "recompute '%s' is not known: none", run->recompute);
     }
 }
 
@@ -215,11 +228,21 @@ static void set_schedule(const struct run *run, struct run_plan *ret)
         {"zb-2p", SCHEDULE_ZB_H2}, {"zb-1p", SCHEDULE_ZB_H1},    {"zb-v", SCHEDULE_ZB_V},         {"v-half", SCHEDULE_V_HALF},
         {"v-min", SCHEDULE_V_MIN}, {"dualpipev", SCHEDULE_DUALPIPE_V}, {"dualpipe", SCHEDULE_DUALPIPE}, {"gpipe", SCHEDULE_GPIPE}};
     struct plan *p = &ret->plan;
+    int named = names_find(schedule_names, run->schedule);
+    bool known = !*run->schedule || begins(run->schedule, "1f1b,") || strcmp(run->schedule, "1F1B") == 0 || begins(run->schedule, "interleaved") ||
+                 begins(run->schedule, "no-pp") || begins(run->schedule, "fsdp");
     p->schedule = p->vp > 1 ? SCHEDULE_INTERLEAVED : SCHEDULE_1F1B;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (begins(run->schedule, words[i].word))
+    for (size_t i = 0; named < 0 && i < sizeof words / sizeof *words; i++)
+        if (begins(run->schedule, words[i].word)) {
             p->schedule = words[i].schedule;
-    if (p->schedule == SCHEDULE_ZB_V || p->schedule == SCHEDULE_V_HALF || p->schedule == SCHEDULE_V_MIN || p->schedule == SCHEDULE_DUALPIPE_V)
+            known = true;
+        }
+    if (named >= 0 && named != SCHEDULE_1F1B) /* contract.md's names; with vp, 1f1b is interleaved */
+        p->schedule = (enum plan_schedule)named;
+    else if (!known && named < 0)
+        note(ret->assumed, "schedule '%s' is not known: %s", run->schedule, schedule_names[p->schedule]);
+    if (p->schedule == SCHEDULE_ZB_V || p->schedule == SCHEDULE_V_HALF || p->schedule == SCHEDULE_V_MIN || p->schedule == SCHEDULE_DUALPIPE_V ||
+        p->schedule == SCHEDULE_ZB_V_AUTO || p->schedule == SCHEDULE_1F1B_V)
         p->vp = 2;
     if (says(run->schedule, ", vocab-") || says(run->schedule, ", interlaced"))
         p->vocab_parallel = says(run->schedule, "vocab-2") ? VOCAB_PIPELINE_2 : says(run->schedule, "interlaced") ? VOCAB_INTERLACED : VOCAB_PIPELINE;
@@ -418,6 +441,10 @@ static void set_sharding(const struct run *run, struct run_plan *ret)
     const struct stack_words *words = stack_words(run);
     struct plan *p = &ret->plan;
     snprintf(p->stack, sizeof p->stack, "%s", run_stack_name(run));
+    if (run->unknown_stack)
+        note(ret->assumed, "stack '%s' is not known: %s", run->unknown_stack, p->stack);
+    else if (!*run->stack)
+        note(ret->assumed, "stack %s", p->stack);
     p->sequence_parallel = run->sequence_parallel == 1 && p->tp > 1;
     if (run->sequence_parallel < 0 && p->tp > 1) {
         p->sequence_parallel = words->sequence_parallel && !before_flash(run);

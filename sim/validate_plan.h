@@ -28,6 +28,8 @@ struct run_plan {
 /* Fills ret; reason is set where the row cannot be mapped. The model is that of the row. */
 void run_plan_of(const struct run *run, const struct model *model, struct run_plan *ret);
 
+/* Whether tables have this word for a stack, and not (only) the profile as a name. */
+bool run_stack_is_word(const char *name);
 /* The profile's stack for the row's words and date ("megatron" of 2021 is "megatron-2022"). */
 const char *run_stack_name(const struct run *run);
 

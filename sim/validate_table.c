@@ -1,5 +1,6 @@
 #include "sim/validate_table.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -35,14 +36,20 @@ static const struct {
     {"notes", offsetof(struct run, notes)},
 };
 
+#define RANKS_MOST 0x1p24 /* as in plan.json */
+#define TOKENS_MOST 0x1p40
+
 static const struct {
     const char *name;
     size_t offset;
+    double most;
 } counts[] = {
-    {"gpus", offsetof(struct run, gpus)}, {"tp", offsetof(struct run, tp)},           {"pp", offsetof(struct run, pp)},
-    {"vp", offsetof(struct run, vp)},     {"cp", offsetof(struct run, cp)},           {"ep", offsetof(struct run, ep)},
-    {"etp", offsetof(struct run, etp)},   {"dp", offsetof(struct run, dp)},           {"zero", offsetof(struct run, zero)},
-    {"mbs", offsetof(struct run, mbs)},   {"gbs", offsetof(struct run, gbs)},         {"seq_len", offsetof(struct run, seq_len)},
+    {"gpus", offsetof(struct run, gpus), RANKS_MOST}, {"tp", offsetof(struct run, tp), RANKS_MOST},
+    {"pp", offsetof(struct run, pp), RANKS_MOST},     {"vp", offsetof(struct run, vp), RANKS_MOST},
+    {"cp", offsetof(struct run, cp), RANKS_MOST},     {"ep", offsetof(struct run, ep), RANKS_MOST},
+    {"etp", offsetof(struct run, etp), RANKS_MOST},   {"dp", offsetof(struct run, dp), RANKS_MOST},
+    {"zero", offsetof(struct run, zero), RANKS_MOST}, {"mbs", offsetof(struct run, mbs), RANKS_MOST},
+    {"gbs", offsetof(struct run, gbs), TOKENS_MOST},  {"seq_len", offsetof(struct run, seq_len), TOKENS_MOST},
 };
 
 static const struct {
@@ -59,6 +66,25 @@ enum { WORDS = sizeof words / sizeof *words, COUNTS = sizeof counts / sizeof *co
 struct columns {
     int word[WORDS], count[COUNTS], number[NUMBERS], sequence_parallel, result;
 };
+
+/* Columns of other tables are nobody's mistake; one that is nearly ours is. */
+static void warn_columns(const struct csv *csv, const char *path, struct err *warn)
+{
+    const char *known[WORDS + COUNTS + NUMBERS + 3] = {"sequence_parallel", "result"};
+    int n = 2;
+    for (int i = 0; i < WORDS; i++)
+        known[n++] = words[i].name;
+    for (int i = 0; i < COUNTS; i++)
+        known[n++] = counts[i].name;
+    for (int i = 0; i < NUMBERS; i++)
+        known[n++] = numbers[i].name;
+    known[n] = NULL;
+    for (int i = 0; i < csv->n_columns; i++) {
+        const char *nearest = names_find(known, csv->column[i]) < 0 ? names_nearest(known, csv->column[i]) : NULL;
+        if (nearest && csv_column(csv, nearest) < 0)
+            err_add(warn, "table '%s': column '%s' is not known and ignored; did you mean '%s'?", path, csv->column[i], nearest);
+    }
+}
 
 static int find_columns(const struct csv *csv, const char *path, struct columns *ret, struct err *err)
 {
@@ -79,13 +105,15 @@ static int find_columns(const struct csv *csv, const char *path, struct columns 
 }
 
 /* Whole numbers may be written as 8 or 8.0. */
-static int read_count(const char *cell, int64_t *ret, struct err *err)
+static int read_count(const char *cell, double most, int64_t *ret, struct err *err)
 {
     double value;
     if (!*cell)
         return 0;
     if (unit_parse_double(cell, 0, 9e15, &value, NULL) < 0 || floor(value) < value)
         return err_add(err, "'%s' is not a whole number of 0 or more", cell);
+    if (value > most)
+        return err_add(err, "'%s' is not at most %.0f", cell, most);
     *ret = (int64_t)value;
     return 0;
 }
@@ -112,16 +140,29 @@ static int read_result(const char *cell, enum run_result *ret, struct err *err)
     return 0;
 }
 
+/* YYYY, YYYY-MM or YYYY-MM-DD, and what else somebody has to say of it. */
+static int check_date(const char *cell, struct err *err)
+{
+    static const char form[] = "9999-99-99";
+    size_t n = 0;
+    while (form[n] && (form[n] == '9' ? isdigit((unsigned char)cell[n]) != 0 : cell[n] == form[n]))
+        n++;
+    if (*cell && ((n != 4 && n != 7 && n != 10) || isalnum((unsigned char)cell[n]) || cell[n] == '-'))
+        return err_add(err, "column 'date': '%s' does not begin with YYYY, YYYY-MM or YYYY-MM-DD", cell);
+    return 0;
+}
+
 static int read_run(const struct csv *csv, size_t row, const struct columns *at, struct run *run, struct err *err)
 {
     int before = err->count;
     *run = (struct run){.line = csv->line[row], .sequence_parallel = -1};
     for (int i = 0; i < WORDS; i++)
         *(const char **)((char *)run + words[i].offset) = csv_cell(csv, row, at->word[i]);
+    check_date(run->date, err);
     for (int i = 0; i < COUNTS; i++) {
         int64_t *value = (int64_t *)((char *)run + counts[i].offset);
         *value = -1;
-        if (read_count(csv_cell(csv, row, at->count[i]), value, err) < 0)
+        if (read_count(csv_cell(csv, row, at->count[i]), counts[i].most, value, err) < 0)
             err_prefix(err, err->count - 1, "column '%s': ", counts[i].name);
     }
     for (int i = 0; i < NUMBERS; i++) {
@@ -136,13 +177,14 @@ static int read_run(const struct csv *csv, size_t row, const struct columns *at,
     return err->count > before ? -1 : 0;
 }
 
-int run_table_load(const char *path, struct run_table *ret, struct err *err)
+int run_table_load(const char *path, struct run_table *ret, struct err *warn, struct err *err)
 {
     struct columns at;
     struct err problems = {0};
     memset(ret, 0, sizeof *ret);
     if (csv_load(path, &ret->csv, err) < 0 || find_columns(&ret->csv, path, &at, err) < 0)
         return -1;
+    warn_columns(&ret->csv, path, warn);
     ret->run = arena_array(&ret->csv.arena, ret->csv.n_rows + 1, sizeof *ret->run);
     for (size_t row = 0; row < ret->csv.n_rows; row++) {
         int before = problems.count;

@@ -18,6 +18,8 @@ enum run_result { RUN_OK, RUN_OOM, RUN_ERROR };
 
 struct run {
     int line;
+    const char *own_stack;     /* a stack of the profile, named as it is there; NULL = by the words of `stack` and the date */
+    const char *unknown_stack; /* what no profile knows; `stack` is then the standard one */
     enum run_result result;
     const char *id, *group, *stack, *accelerator, *hardware, *model;
     const char *precision, *recompute, *schedule, *overlap, *kernels, *moe_routing, *offload, *pp_layout, *cuda_graph;
@@ -33,7 +35,8 @@ struct run_table {
     struct run *run; /* in csv.arena */
 };
 
-int run_table_load(const char *path, struct run_table *ret, struct err *err);
+/* warn: columns that are close to a known one, and are ignored. */
+int run_table_load(const char *path, struct run_table *ret, struct err *warn, struct err *err);
 void run_table_release(struct run_table *table);
 
 /* Step time as stated, else from tokens per second; NaN when neither is there. */

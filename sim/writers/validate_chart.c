@@ -10,13 +10,14 @@ enum { KINDS_MAX = 24 };
 
 /* Accelerators in the order of how many runs each has; shapes and colours repeat in different pairs. */
 struct kinds {
+    const char *trust; /* "" = all runs */
     int n;
     struct { const char *name; int runs; } kind[KINDS_MAX];
 };
 
-static bool has_point(const struct outcome *o)
+static bool has_point(const struct outcome *o, const char *trust)
 {
-    return o->predicted && isfinite(o->error) && o->measured_s > 0 && o->step_time_s > 0;
+    return (!*trust || strcmp(o->run->trust, trust) == 0) && o->predicted && isfinite(o->error) && o->measured_s > 0 && o->step_time_s > 0;
 }
 
 static void find_kinds(const struct validation *v, struct kinds *ret)
@@ -25,7 +26,7 @@ static void find_kinds(const struct validation *v, struct kinds *ret)
     for (int row = 0; row < v->table.n; row++) {
         const char *name = v->outcome[row].run->accelerator;
         int i = 0;
-        if (!has_point(&v->outcome[row]))
+        if (!has_point(&v->outcome[row], ret->trust))
             continue;
         while (i < ret->n && strcmp(ret->kind[i].name, name) != 0)
             i++;
@@ -53,7 +54,7 @@ static void put_points(FILE *out, const struct validation *v, const struct kinds
     for (int i = 0; i < kinds->n; i++) {
         for (int row = 0; row < v->table.n; row++) {
             const struct outcome *o = &v->outcome[row];
-            if (has_point(o) && strcmp(o->run->accelerator, kinds->kind[i].name) == 0)
+            if (has_point(o, kinds->trust) && strcmp(o->run->accelerator, kinds->kind[i].name) == 0)
                 fprintf(out, "%.6g\t%.6g\n", o->measured_s, o->step_time_s);
         }
         fputs("\n\n", out);
@@ -82,13 +83,13 @@ static void put_script(FILE *out, const struct kinds *kinds, double low, double 
     fputs("\n", out);
 }
 
-static void find_range(const struct validation *v, double *low, double *high)
+static void find_range(const struct validation *v, const char *trust, double *low, double *high)
 {
     *low = 1e9;
     *high = 1e-9;
     for (int row = 0; row < v->table.n; row++) {
         const struct outcome *o = &v->outcome[row];
-        if (has_point(o)) {
+        if (has_point(o, trust)) {
             *low = fmin(*low, fmin(o->measured_s, o->step_time_s));
             *high = fmax(*high, fmax(o->measured_s, o->step_time_s));
         }
@@ -97,14 +98,14 @@ static void find_range(const struct validation *v, double *low, double *high)
     *high *= 1.3;
 }
 
-int validate_chart(const char *path, const struct validation *v, struct err *err)
+int validate_chart(const char *path, const struct validation *v, const char *trust, struct err *err)
 {
-    struct kinds kinds;
+    struct kinds kinds = {.trust = trust};
     double low, high;
     char *data = NULL, *script = NULL;
     size_t data_length, script_length;
     find_kinds(v, &kinds);
-    find_range(v, &low, &high);
+    find_range(v, trust, &low, &high);
     if (kinds.n == 0)
         return err_add(err, "no picture: no run has both a prediction and a measurement");
     FILE *points = open_memstream(&data, &data_length), *commands = open_memstream(&script, &script_length);

@@ -12,6 +12,6 @@ void validate_print(FILE *out, const struct validation *validation, const struct
 struct json *validate_to_json(const struct validation *validation, const struct validate_stats *stats, enum validate_by by); /* caller frees */
 void validate_print_csv(FILE *out, const struct validation *validation);
 /* As chart_draw: 0, or -1 with one sentence that is a warning. */
-int validate_chart(const char *path, const struct validation *validation, struct err *err);
+int validate_chart(const char *path, const struct validation *validation, const char *trust, struct err *err);
 
 #endif

@@ -117,4 +117,66 @@ says out 'attention.csv'
 printf 'ng,m,n,k,stage,time_us\n8,512,4096,4096,fwd,300\n8,1024,4096,4096,fwd,520\n8,2048,4096,4096,fwd,960\n8,2048,4096,4096,wgrad,1200\n' > experts.csv
 expect experts 0 "$program" calibrate --experts experts.csv --accelerator h100-sxm --format json
 says out '"wgrad_points": *1'
+# A table as people write it: what is close to a column, a word that nobody knows, dates and counts that are none.
+cat > odd.csv <<END
+id,date,stack,accelerator,gpus,model,tp,pp,mbs,gbs,seq_len,precison,schedule,recompute,step_time,step_time_from
+a,2024-05,their-stack,h100-sxm,8,m,1,1,1,64,4096,fp8,sideways,perhaps,3,log
+b,,,h100-sxm,8,m,1,2,1,64,4096,fp8,zb-h1,none,3,log
+END
+expect odd 0 "$program" validate odd.csv --models models.json --format csv
+says err "column 'precison' is not known and ignored; did you mean 'precision'?"
+says err "column 'step_time' is not known and ignored; did you mean 'step_time_s'?"
+grep -q step_time_from err && { echo 'a column of another table is nobody s mistake'; failed=1; }
+says out "^a,.*stack 'their-stack' is not known: megatron"
+says out "^a,.*schedule 'sideways' is not known: 1f1b"
+says out "^a,.*recompute 'perhaps' is not known: none"
+says out '^b,.*stack megatron'
+grep -q "^b,.*schedule" out && { echo 'zb-h1 is a schedule'; failed=1; }
+for date in unknown n/a 01.06.2025 'May 2025' 06/2025 2025-5 Ä 202; do
+    sed "s|2024-05|$date|" odd.csv > dated.csv
+    expect "date $date" 3 "$program" validate dated.csv --models models.json
+    says err "line 2: column 'date': '$date' does not begin with YYYY"
+done
+for count in tp pp cp ep vp gbs; do
+    printf "id,accelerator,gpus,model,tp,pp,gbs,seq_len,$count\na,h100-sxm,8,m,1,1,64,4096,9e15\n" | sed 's/^\(id.*\),\(tp\|pp\|gbs\),\(.*\),\2$/\1,\2_,\3,\2/; s/tp_/t/; s/pp_/p/; s/gbs_/g/' > huge.csv
+    "$program" validate huge.csv --models models.json > out 2> err
+    [ $? -le 3 ] || { echo "$count 9e15: a crash"; cat err; failed=1; }
+done
+printf 'id,accelerator,gpus,model,tp,pp,gbs,seq_len,vp\na,h100-sxm,8,m,4294967296,1,64,4096,2147483648\n' > huge.csv
+expect huge 3 "$program" validate huge.csv --models models.json
+says err "column 'tp': '4294967296' is not at most 16777216"
+says err "column 'vp': '2147483648' is not at most 16777216"
+expect no-trust 3 "$program" validate runs.csv --models models.json --trust Z
+says err "no run has trust 'Z'"
+
+# A stack of the profile by its own name; an accelerator of one's own keeps its numbers from those of its base.
+cat > own.csv <<END
+table,name,key,field,value,unit,low,high,provenance,date,source
+stack,mystack,,base,megatron,name,,,measured,2026-01-01,ours
+stack,mystack,,gemm_speed,0.5,1,0.4,0.6,measured,2026-01-01,ours
+accelerator,x1,,base,h100-sxm,name,,,measured,2026-01-01,ours
+END
+expect import 0 "$program" profile import own.csv --profile own.db
+cat > own_runs.csv <<END
+id,stack,accelerator,gpus,model,tp,pp,mbs,gbs,seq_len,recompute,step_time_s
+a,megatron,h100-sxm,8,m,1,1,1,64,4096,none,
+b,mystack,h100-sxm,8,m,1,1,1,64,4096,none,
+c,mystack,x1,8,m,1,1,1,64,4096,none,9
+END
+expect own-stack 0 "$program" validate own_runs.csv --models models.json --profile own.db --format csv
+slower=$(awk -F, '/^a,/ { a = $2 } /^b,/ { b = $2 } END { print (b > 1.3 * a) }' out)
+[ "$slower" = 1 ] || { echo 'a stack of the profile is not taken'; cat out; failed=1; }
+wider=$(awk -F, '/^b,/ { b = $4 / $3 } /^c,/ { c = $4 / $3 } END { print (c > 1.02 * b) }' out)
+[ "$wider" = 1 ] || { echo 'what the base was fitted to narrows the interval'; cat out; failed=1; }
+expect own-numbers 0 "$program" calibrate --measured own_runs.csv --models models.json --profile own.db --out own2.db
+says out '^x1 sustained '
+says out '^mystack gemm_speed '
+grep -q '^h100-sxm\|^megatron ' out && { echo 'numbers of others are moved'; cat out; failed=1; }
+sed 's/,x1,/,x9,/' own_runs.csv > stranger.csv
+expect stranger 3 "$program" calibrate --measured stranger.csv --models models.json
+says err "1 of 1 measured runs cannot be predicted and are not fitted; the first, line 4: .*'x9'"
+for pair in '--leave-groups-out --out o.db' '--intervals --trust A' '--intervals --only stack'; do
+    expect "ignored $pair" 2 "$program" calibrate --measured runs.csv --models models.json $pair
+done
+expect no-file 3 "$program" calibrate --measured runs.csv --models models.json --profile typo.db --out o.db
 exit $failed

@@ -32,7 +32,7 @@ int main(void)
 {
     const char *shared = getenv("PLANSIM_SHARED");
     char runs[TEST_PATH_MAX], models[TEST_PATH_MAX], root[TEST_PATH_MAX];
-    struct err err = {0};
+    struct err err = {0}, warn = {0};
     struct profile *profile = NULL;
     struct validation v = {0};
     if (!shared)
@@ -45,7 +45,7 @@ int main(void)
         return test_report();
     }
     fclose(there);
-    if (CHECK(profile_open(NULL, &profile, &err) == 0 && validation_load(&v, runs, models, profile, &err) == 0)) {
+    if (CHECK(profile_open(NULL, &profile, &err) == 0 && validation_load(&v, runs, models, profile, &warn, &err) == 0)) {
         validation_price_all(&v);
         check_stats(&v);
     } else {

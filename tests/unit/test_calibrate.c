@@ -256,7 +256,7 @@ static void fits_runs(void)
     static const char models[] = "{\"m\": {\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 11008, \"num_hidden_layers\": 32, "
                                  "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"vocab_size\": 32000, \"max_position_embeddings\": 8192}}";
     struct arena arena = {0};
-    struct err err = {0};
+    struct err err = {0}, warn = {0};
     struct profile *profile = NULL;
     struct validation v = {0};
     struct calibrate_options options;
@@ -265,7 +265,7 @@ static void fits_runs(void)
                                           "a,megatron,h100-sxm,8,m,2,1,1,64,4096,none,1,bf16,1\n");
     calibrate_defaults(&options);
     CHECK_INT(profile_open(NULL, &profile, &err), 0);
-    CHECK_INT(validation_load(&v, runs, write_file("models", models), profile, &err), 0);
+    CHECK_INT(validation_load(&v, runs, write_file("models", models), profile, &warn, &err), 0);
     validation_price_all(&v);
     if (!CHECK(v.outcome[0].predicted))
         printf("%s%s\n", v.outcome[0].mapped.reason, err.text);
@@ -338,7 +338,7 @@ static void leaves_groups_out(void)
                                "h,three,fsdp2,a100-sxm-80gb,8,m,1,1,1,64,4096,none,3,bf16,1\ni,three,fsdp2,a100-sxm-80gb,64,m,1,1,2,256,2048,full,3,bf16,1\n";
     static const double factor[] = {1.1, 1.22, 1.05, 1.4, 0.9, 1.02, 1.08, 1.3, 1.15};
     struct arena arena = {0};
-    struct err err = {0};
+    struct err err = {0}, warn = {0};
     struct profile *profile = NULL;
     struct validation v = {0};
     struct calibrate_options options;
@@ -346,7 +346,7 @@ static void leaves_groups_out(void)
     struct left_out *groups;
     calibrate_defaults(&options);
     CHECK_INT(profile_open(NULL, &profile, &err), 0);
-    CHECK_INT(validation_load(&v, write_file("runs", runs), write_file("models", models), profile, &err), 0);
+    CHECK_INT(validation_load(&v, write_file("runs", runs), write_file("models", models), profile, &warn, &err), 0);
     v.threads = 2;
     validation_price_all(&v);
     for (int i = 0; i < v.table.n; i++) {
