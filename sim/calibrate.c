@@ -34,7 +34,7 @@ static const double firm = 1.0 / 3;
 
 void calibrate_defaults(struct calibrate_options *ret)
 {
-    *ret = (struct calibrate_options){.noise = 0.05, .freedom = 0.25, .trust = "", .only = ""};
+    *ret = (struct calibrate_options){.noise = 0.1, .freedom = 0.1, .trust = "", .only = ""};
 }
 
 /* The name in the chain of bases whose row a stack or accelerator takes this field from; NULL = it has none. */

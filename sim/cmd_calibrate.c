@@ -353,6 +353,7 @@ static int fit(const struct arguments *a, struct validation *validation, struct 
     options.trust = a->trust ? a->trust : "";
     options.only = a->only ? a->only : "";
     if (a->full_table) {
+        options.noise = 0.05;
         options.freedom = 0.3;
         options.full_table = true;
     }

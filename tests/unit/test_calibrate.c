@@ -326,16 +326,53 @@ static void check_left_out(struct calibration *c, enum validate_by by, const str
     c->weight = own;
 }
 
+static const char nine_models[] = "{\"m\": {\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 11008, \"num_hidden_layers\": 32, "
+                                  "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"vocab_size\": 32000, \"max_position_embeddings\": 8192}}";
+static const char nine_runs[] = "id,group,stack,accelerator,gpus,model,tp,pp,mbs,gbs,seq_len,recompute,zero,precision,step_time_s\n"
+                                "a,one,megatron,h100-sxm,8,m,2,1,1,64,4096,none,1,bf16,1\nb,one,megatron,h100-sxm,8,m,1,2,1,64,4096,none,1,bf16,1\n"
+                                "c,one,megatron,h100-sxm,16,m,4,2,1,128,4096,full,1,bf16,1\nd,one,megatron,h100-sxm,8,m,8,1,1,8,2048,none,1,bf16,1\n"
+                                "e,two,megatron,h100-sxm,8,m,1,1,1,8,2048,none,1,bf16,1\nf,two,megatron,h100-sxm,64,m,2,4,1,512,8192,full,1,bf16,1\n"
+                                "g,two,megatron,h100-sxm,32,m,4,1,2,256,1024,none,1,bf16,1\n"
+                                "h,three,fsdp2,a100-sxm-80gb,8,m,1,1,1,64,4096,none,3,bf16,1\ni,three,fsdp2,a100-sxm-80gb,64,m,1,1,2,256,2048,full,3,bf16,1\n";
+
+/* One run that took three times as long as it should pulls its own prediction a little, and others by less than the
+ * range of what a host launch may take (0.34 in the logarithm to its end); one that took what was predicted moves nothing. */
+static void one_run_moves_little(void)
+{
+    static const double factors[] = {1, 3, 1.0 / 3};
+    for (int row = 0; row < 9; row += 4)
+        for (int f = 0; f < 3; f++) {
+            struct arena arena = {0};
+            struct err err = {0}, warn = {0};
+            struct profile *profile = NULL;
+            struct validation v = {0};
+            struct calibrate_options options;
+            struct calibration *c = arena_alloc(&arena, sizeof *c);
+            double before[9];
+            calibrate_defaults(&options);
+            CHECK_INT(profile_open(NULL, &profile, &err), 0);
+            CHECK_INT(validation_load(&v, write_file("runs", nine_runs), write_file("models", nine_models), profile, &warn, &err), 0);
+            validation_price_all(&v);
+            for (int i = 0; i < 9; i++) {
+                before[i] = v.outcome[i].step_time_s;
+                v.outcome[i].measured_s = i == row ? factors[f] * before[i] : (double)NAN;
+            }
+            validation_price_all(&v);
+            CHECK_INT(calibrate_init(c, &v, &options, &arena, &err), 0);
+            CHECK_INT(c->runs, 1);
+            CHECK_INT(calibrate_fit(c, &arena, &err), 0);
+            double own = log(v.outcome[row].step_time_s / before[row]), asked = log(factors[f]);
+            CHECK(f == 0 ? fabs(own) < 1e-9 : own / asked > 0.02 && own / asked < 0.5);
+            for (int i = 0; i < 9; i++)
+                CHECK(fabs(log(v.outcome[i].step_time_s / before[i])) < (f == 0 ? 1e-9 : 0.4));
+            validation_release(&v);
+            profile_close(profile);
+            arena_release(&arena);
+        }
+}
+
 static void leaves_groups_out(void)
 {
-    static const char models[] = "{\"m\": {\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 11008, \"num_hidden_layers\": 32, "
-                                 "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"vocab_size\": 32000, \"max_position_embeddings\": 8192}}";
-    static const char runs[] = "id,group,stack,accelerator,gpus,model,tp,pp,mbs,gbs,seq_len,recompute,zero,precision,step_time_s\n"
-                               "a,one,megatron,h100-sxm,8,m,2,1,1,64,4096,none,1,bf16,1\nb,one,megatron,h100-sxm,8,m,1,2,1,64,4096,none,1,bf16,1\n"
-                               "c,one,megatron,h100-sxm,16,m,4,2,1,128,4096,full,1,bf16,1\nd,one,megatron,h100-sxm,8,m,8,1,1,8,2048,none,1,bf16,1\n"
-                               "e,two,megatron,h100-sxm,8,m,1,1,1,8,2048,none,1,bf16,1\nf,two,megatron,h100-sxm,64,m,2,4,1,512,8192,full,1,bf16,1\n"
-                               "g,two,megatron,h100-sxm,32,m,4,1,2,256,1024,none,1,bf16,1\n"
-                               "h,three,fsdp2,a100-sxm-80gb,8,m,1,1,1,64,4096,none,3,bf16,1\ni,three,fsdp2,a100-sxm-80gb,64,m,1,1,2,256,2048,full,3,bf16,1\n";
     static const double factor[] = {1.1, 1.22, 1.05, 1.4, 0.9, 1.02, 1.08, 1.3, 1.15};
     struct arena arena = {0};
     struct err err = {0}, warn = {0};
@@ -346,7 +383,7 @@ static void leaves_groups_out(void)
     struct left_out *groups;
     calibrate_defaults(&options);
     CHECK_INT(profile_open(NULL, &profile, &err), 0);
-    CHECK_INT(validation_load(&v, write_file("runs", runs), write_file("models", models), profile, &warn, &err), 0);
+    CHECK_INT(validation_load(&v, write_file("runs", nine_runs), write_file("models", nine_models), profile, &warn, &err), 0);
     v.threads = 2;
     validation_price_all(&v);
     for (int i = 0; i < v.table.n; i++) {
@@ -390,6 +427,7 @@ int main(void)
     reads_layouts();
     fits_runs();
     solves_within_bounds();
+    one_run_moves_little();
     leaves_groups_out();
     snprintf(command, sizeof command, "rm -f test_calibrate.%d.*", (int)getpid());
     return system(command) == 0 ? test_report() : 1;
