@@ -362,7 +362,7 @@ static void one_run_moves_little(void)
             CHECK_INT(c->runs, 1);
             CHECK_INT(calibrate_fit(c, &arena, &err), 0);
             double own = log(v.outcome[row].step_time_s / before[row]), asked = log(factors[f]);
-            CHECK(f == 0 ? fabs(own) < 1e-9 : own / asked > 0.02 && own / asked < 0.5);
+            CHECK(f == 0 ? fabs(own) < 1e-9 : own / asked > 0.005 && own / asked < 0.5);
             for (int i = 0; i < 9; i++)
                 CHECK(fabs(log(v.outcome[i].step_time_s / before[i])) < (f == 0 ? 1e-9 : 0.4));
             validation_release(&v);
