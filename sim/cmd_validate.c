@@ -43,7 +43,9 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
                        "Columns (any order, others are ignored): id, accelerator, gpus, model, tp, pp, gbs, seq_len must be there;\n"
                        "group stack date hardware vp cp ep etp dp zero sequence_parallel mbs precision recompute schedule overlap\n"
                        "kernels moe_routing offload pp_layout cuda_graph container result step_time_s tokens_per_s_per_gpu mem_gib\n"
-                       "mem_kind trust may be. An empty cell means not stated: the default of the stack is taken and named.",
+                       "mem_kind trust may be. An empty cell means not stated: the default of the stack is taken and named. stack: a word of\n"
+                       "the published table (megatron, by its date) or a name of the profile. A run fits into all of the\n"
+                       "accelerator's memory, of which predict keeps 6 % back.",
                        table, "plansim validate runs.csv --models models.json --group-by accelerator --chart scatter.png");
     return result;
 }
