@@ -145,7 +145,10 @@ int arch_check(const struct model *model, const struct plan *plan, struct err *e
     int before = err->count;
     check_model(model, err);
     check_options(plan, err);
-    if (model->experts > 0 && plan->tp > 1 && plan->micro_batch * plan->seq_len / plan->cp % plan->tp != 0)
+    if ((double)plan->micro_batch * (double)plan->seq_len > INT32_MAX || (double)plan->global_batch > INT32_MAX)
+        err_add(err, "micro_batch %d x seq_len %lld, or global_batch %lld, is more than the %d that planexec counts to", plan->micro_batch,
+                (long long)plan->seq_len, (long long)plan->global_batch, INT32_MAX);
+    else if (model->experts > 0 && plan->tp > 1 && plan->micro_batch * plan->seq_len / plan->cp % plan->tp != 0)
         err_add(
             err,
             "tp %d does not divide the %lld tokens of a micro-batch, which planexec needs to spread them over the experts",

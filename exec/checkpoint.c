@@ -1,5 +1,6 @@
 #include "exec/checkpoint.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,11 +110,34 @@ static int put_rank(const struct trainer *t, const char *directory, struct strea
     return s->failed ? err_add(err, "checkpoint '%s' cannot be written: %s", path, strerror(errno)) : 0;
 }
 
+/* What decides how large the weights are, and how they are used. */
+struct shape_field {
+    const char *name;
+    int64_t value;
+};
+enum { SHAPE_FIELDS = 10 };
+
+static void fill_shape(const struct model *model, struct shape_field ret[SHAPE_FIELDS])
+{
+    int64_t widths = 0;
+    for (int i = 0; i < model->n_kinds; i++)
+        widths = 31 * widths + (int64_t)model->kinds[i].ffn + 7 * (int64_t)model->kinds[i].shared_ffn;
+    struct model_parameters all;
+    model_count_parameters(model, &all);
+    const struct shape_field fields[SHAPE_FIELDS] = {
+        {"hidden", model->hidden},       {"layers", model->layers},     {"vocabulary", model->vocab},
+        {"heads", model->heads},         {"kv_heads", model->kv_heads}, {"head_dim", model->head_dim},
+        {"experts", model->experts},     {"tied", model->tied},         {"ffn", widths},
+        {"parameters", all.total}};
+    memcpy(ret, fields, sizeof fields);
+}
+
 static void put_shape(struct json *root, const struct model *model)
 {
-    json_put_int(root, "hidden", model->hidden);
-    json_put_int(root, "layers", model->layers);
-    json_put_int(root, "vocabulary", model->vocab);
+    struct shape_field field[SHAPE_FIELDS];
+    fill_shape(model, field);
+    for (int i = 0; i < SHAPE_FIELDS; i++)
+        json_put_int(root, field[i].name, field[i].value);
 }
 
 /* lengths and checksums of all ranks: [rank][bytes, low half, high half] */
@@ -160,11 +184,39 @@ static int make_directory(const char *path, struct err *err)
     return err_add(err, "checkpoint '%s' cannot be made: %s", path, strerror(errno));
 }
 
+int checkpoint_prepare(const char *directory, struct err *err)
+{
+    if (make_directory(directory, err) < 0)
+        return -1;
+    return access(directory, W_OK | X_OK) == 0 ? 0 : err_add(err, "checkpoint '%s' cannot be written: %s", directory, strerror(errno));
+}
+
+/* What a step of another run left there, file by file. */
+static void remove_step(const char *directory)
+{
+    char path[PATH_SIZE];
+    DIR *open = opendir(directory);
+    for (const struct dirent *entry = open ? readdir(open) : NULL; entry; entry = readdir(open)) {
+        snprintf(path, sizeof path, "%.3800s/%.255s", directory, entry->d_name);
+        if (entry->d_name[0] != '.')
+            unlink(path);
+    }
+    if (open)
+        closedir(open);
+    rmdir(directory);
+}
+
 static int publish(const char *directory, const char *part, const char *name, struct err *err)
 {
     char whole[PATH_SIZE];
     snprintf(whole, sizeof whole, "%.3800s/%.255s", directory, name);
-    if (rename(part, whole) < 0)
+    if (rename(part, whole) < 0 && (errno == EEXIST || errno == ENOTEMPTY)) { /* a run before this one came as far */
+        char old[PATH_SIZE];
+        snprintf(old, sizeof old, "%.3800s/%.250s.old", directory, name);
+        if (rename(whole, old) == 0 && rename(part, whole) == 0)
+            remove_step(old);
+    }
+    if (access(part, F_OK) == 0)
         return err_add(err, "checkpoint '%s' cannot be renamed to '%s': %s", part, whole, strerror(errno));
     snprintf(whole, sizeof whole, "%.4000s/latest", directory);
     return file_write_atomic(whole, name, strlen(name), err);
@@ -291,20 +343,23 @@ static int read_file(const struct trainer *t, const char *path, const struct jso
 
 static int check_shape(const struct trainer *t, const struct json *meta, const char *file, struct err *err)
 {
-    const struct model *model = t->executor.model;
-    int64_t hidden = 0, layers = 0, vocabulary = 0, version = 0;
+    struct shape_field field[SHAPE_FIELDS];
     struct json_at root = {file, "", meta}, shape;
+    int64_t version = 0, value;
     char path[64];
     if (json_read_int(root, "version", 1, 1, &version, err) < 0 ||
-        json_read_object(root, "model", &shape, path, sizeof path, err) != 1 ||
-        json_read_int(shape, "hidden", 1, INT64_MAX / 2, &hidden, err) < 0 ||
-        json_read_int(shape, "layers", 1, INT64_MAX / 2, &layers, err) < 0 ||
-        json_read_int(shape, "vocabulary", 1, INT64_MAX / 2, &vocabulary, err) < 0)
+        json_read_object(root, "model", &shape, path, sizeof path, err) != 1)
         return err_add(err, "checkpoint '%s' is not complete", file);
-    if (hidden != model->hidden || layers != model->layers || vocabulary != model->vocab)
-        return err_add(err, "checkpoint '%s' is of another model: hidden %lld, %lld layers, vocabulary %lld", file,
-                       (long long)hidden, (long long)layers, (long long)vocabulary);
-    return 0;
+    fill_shape(t->executor.model, field);
+    int before = err->count;
+    for (int i = 0; i < SHAPE_FIELDS; i++) {
+        value = field[i].value;
+        if (json_read_int(shape, field[i].name, 0, INT64_MAX / 2, &value, err) < 0 || (i < 3 && !json_has(shape.node, field[i].name)))
+            return err_add(err, "checkpoint '%s' is not complete", file);
+        if (value != field[i].value)
+            err_add(err, "checkpoint '%s' is of another model: %s %lld, not %lld", file, field[i].name, (long long)value, (long long)field[i].value);
+    }
+    return err->count > before ? -1 : 0;
 }
 
 /* Real elements that this rank owns. */

@@ -13,6 +13,8 @@
 struct err;
 struct trainer;
 
+/* Before long work: makes DIR where it is not there, and tries whether it can be written. Any rank. */
+int checkpoint_prepare(const char *directory, struct err *err);
 int checkpoint_save(const struct trainer *trainer, const char *directory, struct err *err);
 /* The latest one of DIR. Refuses files that are missing, cut short or changed, and other models. */
 int checkpoint_load(struct trainer *trainer, const char *directory, struct err *err);

@@ -36,7 +36,7 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
         {"share-gpu", OPT_FLAG, &a->job.share_gpu, 0, 0, NULL, NULL,
          "cuda: ranks may share a GPU, and talk by way of the host"},
         {"balanced", OPT_FLAG, &a->balanced, 0, 0, NULL, NULL, "experts in turn instead of the router's choice"},
-        {"kernels", OPT_STRING, &a->job.kernels, 0, 0, NULL, "NAME", "cpu (default) or reference"},
+        {"kernels", OPT_CHOICE, &a->job.kernels, 0, 0, job_kernels, "NAME", "cpu (default) or reference"},
         {"threads", OPT_INT, &a->job.threads, 1, 1024, NULL, "N", "per rank (default 1)"},
         {"format", OPT_CHOICE, &a->format, 0, 0, formats, "F", "table (default), json"},
         {NULL, OPT_FLAG, NULL, 0, 0, NULL, NULL, NULL},
@@ -130,7 +130,7 @@ static void answer(const struct arguments *a, const struct job *job, struct json
 
 int cmd_check(struct world *world, int argc, char **argv)
 {
-    struct arguments a = {.job = {.data = "synthetic", .kernels = "cpu", .seed = 1, .threads = 1}, .steps = 3};
+    struct arguments a = {.job = {.data = "synthetic", .seed = 1, .threads = 1}, .steps = 3};
     struct job job;
     struct err err = {0};
     if (parse(&a, argc, argv, world, &err) < 0) {
@@ -140,6 +140,8 @@ int cmd_check(struct world *world, int argc, char **argv)
     if (a.help)
         return EXIT_ANSWERED;
     int code = job_load(&job, &a.job, "check", world);
+    if (code == EXIT_ANSWERED && !exec_same(world, "check", "options", 1, (const double[]){(double)a.steps}))
+        code = EXIT_USAGE;
     if (code != EXIT_ANSWERED)
         return code;
     struct plan one = one_rank(&job.plan);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cost/base/err.h"
+#include "cost/base/file.h"
 #include "cost/base/json.h"
 #include "cost/base/opt.h"
 #include "cost/base/unit.h"
@@ -62,7 +63,7 @@ static int parse(struct arguments *a, int argc, char **argv, const struct world 
          "round stored weights and activations to bfloat16 (sums stay fp32), and with the plan's precision fp8 the "
          "operands of linears to 8 bits"},
         {"balanced", OPT_FLAG, &a->balanced, 0, 0, NULL, NULL, "experts in turn instead of the router's choice"},
-        {"kernels", OPT_STRING, &a->job.kernels, 0, 0, NULL, "NAME", "cpu (default) or reference"},
+        {"kernels", OPT_CHOICE, &a->job.kernels, 0, 0, job_kernels, "NAME", "cpu (default) or reference"},
         {"threads", OPT_INT, &a->job.threads, 1, 1024, NULL, "N", "per rank (default 1)"},
         {"max-memory", OPT_STRING, &a->memory, 0, 0, NULL, "SIZE",
          "most that a rank's buffers may take, such as 2GiB (default: its share of the host)"},
@@ -311,10 +312,12 @@ static int run(const struct arguments *a, struct job *job, struct world *world)
     struct err err = {0};
     struct trainer_parts parts = {&job->model,           &job->arch,  &job->plan,  world,   &job->data, &job->device,
                                   (uint64_t)a->job.seed, a->balanced, a->job.bf16, job->fp8};
-    if (trainer_init(&t, &parts, &err) < 0 || (a->job.device == JOB_PACED && price(&pacing, a, &t, &err) < 0)) {
-        exec_print(world, "run", "", &err);
+    int result = trainer_init(&t, &parts, &err) < 0 || (a->job.device == JOB_PACED && price(&pacing, a, &t, &err) < 0) ? -1 : 0;
+    if (!exec_all(world, "run", result, &err))
         return EXIT_INPUT;
-    }
+    result = (a->trace && file_check_output(a->trace, "--trace", &err) < 0) || (a->checkpoint && checkpoint_prepare(a->checkpoint, &err) < 0) ? -1 : 0;
+    if (!exec_all(world, "run", result, &err))
+        return EXIT_MACHINE;
     const struct predicted *predicted = ask_plansim(a, world->rank, &answer);
     if (a->job.device == JOB_PACED)
         t.device.name = "paced";
@@ -343,7 +346,7 @@ static int run(const struct arguments *a, struct job *job, struct world *world)
 
 int cmd_run(struct world *world, int argc, char **argv)
 {
-    struct arguments a = {.job = {.data = "synthetic", .kernels = "cpu", .seed = 1, .threads = 1},
+    struct arguments a = {.job = {.data = "synthetic", .seed = 1, .threads = 1},
                           .steps = 10,
                           .rate = 1e-3,
                           .weight_decay = 0.1,
@@ -362,6 +365,10 @@ int cmd_run(struct world *world, int argc, char **argv)
         return EXIT_USAGE;
     }
     int code = job_load(&job, &a.job, "run", world);
+    double options[] = {(double)a.steps, (double)a.warmup, (double)a.decay, a.rate, a.min_rate, a.weight_decay, a.clip, a.balanced, a.forward_ms,
+                        a.backward_ms, a.wgrad_ms, (double)a.checkpoint_every, a.checkpoint != NULL, a.resume != NULL};
+    if (code == EXIT_ANSWERED && !exec_same(world, "run", "options", sizeof options / sizeof *options, options))
+        code = EXIT_USAGE;
     if (a.memory)
         job.device.bytes_limit = limit < 0x1p62 ? (int64_t)limit : INT64_MAX;
     if (code == EXIT_ANSWERED)

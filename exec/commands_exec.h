@@ -31,8 +31,12 @@ struct job {
     struct world *gpu_world; /* NULL on the CPU */
     bool fp8;                /* linears of layers in 8 bits, on the CPU emulated (--bf16) */
 };
+enum job_kernels { KERNELS_CPU, KERNELS_REFERENCE };
+extern const char *const job_kernels[]; /* "cpu", "reference", NULL */
+
 struct job_options {
-    const char *model, *plan, *data, *kernels; /* paths; "cpu" or "reference" */
+    const char *model, *plan, *data; /* paths */
+    int kernels;                     /* enum job_kernels */
     int64_t seed, threads, data_bits;
     bool bf16, share_gpu;
     int device; /* enum job_device */
@@ -41,8 +45,12 @@ struct job_options {
 void job_attach_cuda(struct world *world, struct device *device, bool share, bool all_links);
 /* Opens the GPU and tells the world's comms that buffers lie there. An exit code, having said why. */
 int job_open_cuda(struct device *ret, struct world *world, const char *command, bool share);
-/* On failure returns the exit code and has said why (rank 0 speaks for all: every rank reads the same files); builds
- * the world's groups. */
+/* Whether all ranks came through with 0. The lowest one that did not says why: rank 0 as exec_print does, another with its
+ * number and host. Collective. */
+bool exec_all(const struct world *world, const char *command, int result, const struct err *err);
+/* Whether all ranks were given the same n numbers; else rank 0 says that their `what` differ. Collective. */
+bool exec_same(const struct world *world, const char *command, const char *what, int n, const double *x);
+/* On failure of any rank returns the exit code and has said why; builds the world's groups. Collective. */
 int job_load(struct job *ret, const struct job_options *options, const char *command, struct world *world);
 void job_release(struct job *job);
 

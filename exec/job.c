@@ -3,8 +3,11 @@
 #include <string.h>
 
 #include "cost/base/err.h"
+#include "cost/base/file.h"
+#include "cost/base/json.h"
 #include "cost/precision.h"
 #include "exec/comm.h"
+#include "exec/comm_internal.h"
 #include "exec/comm_nccl.h"
 #include "exec/commands_exec.h"
 #include "exec/device_cuda.h"
@@ -29,6 +32,7 @@ static const char *launcher(void)
     return getenv("SLURM_STEP_ID") && !getenv("OMPI_COMM_WORLD_SIZE") ? "srun -n" : "mpirun -np";
 }
 
+const char *const job_kernels[] = {"cpu", "reference", NULL};
 const char *const job_devices[] = {"cpu", "cuda", "paced", NULL};
 
 /* What the device computes in, beside what the plan says. */
@@ -84,14 +88,60 @@ static void fail(void *context, const char *sentence)
     world_fail(context, sentence);
 }
 
-/* Did all ranks succeed? The lowest one that did not has spoken. */
-static bool all_did(const struct world *world, const char *command, int result, const struct err *err)
+bool exec_all(const struct world *world, const char *command, int result, const struct err *err)
 {
     double first = result < 0 ? -world->rank : -world->size;
     comm_all_reduce_doubles(world->comm[WORLD_ALL], COMM_MAX, 1, &first);
-    if (result < 0 && -first == world->rank)
-        fprintf(stderr, "planexec %s: rank %d: %s\n", command, world->rank, err->text);
+    if (result < 0 && -first == world->rank) {
+        if (world->rank == 0)
+            exec_print(world, command, "", err);
+        else
+            fprintf(stderr, "planexec %s: rank %d on %s: %s\n", command, world->rank, comm_host(), err->text);
+    }
     return -first == world->size;
+}
+
+bool exec_same(const struct world *world, const char *command, const char *what, int n, const double *x)
+{
+    enum { SAME_MAX = 24 };
+    double ends[2 * SAME_MAX];
+    int same = 0;
+    for (int i = 0; i < n && i < SAME_MAX; i++) {
+        ends[2 * i] = x[i];
+        ends[2 * i + 1] = -x[i];
+    }
+    comm_all_reduce_doubles(world->comm[WORLD_ALL], COMM_MAX, 2 * n, ends);
+    while (same < n && ends[2 * same] == -ends[2 * same + 1])
+        same++;
+    if (same < n && world->rank == 0)
+        fprintf(stderr, "planexec %s: the %s of the ranks differ; all have to be started with the same ones\n", command, what);
+    return same == n;
+}
+
+/* Of a text (FNV-1a), as far as a double is exact. */
+static double fingerprint(const char *text)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+    return (double)(hash >> 12);
+}
+
+/* Files may lie elsewhere on another host; what is in them is the same. */
+static bool same_inputs(const struct world *world, const char *command, const struct job_options *options, const struct plan *plan)
+{
+    struct err err = {0};
+    char *model = NULL, *text;
+    size_t length;
+    struct json *root = plan_to_json(plan);
+    text = json_print(root);
+    double x[] = {0, fingerprint(text), (double)options->seed, options->bf16, options->share_gpu, options->device, options->kernels, (double)options->data_bits};
+    free(text);
+    json_free(root);
+    if (file_read(options->model, FILE_MAX_BYTES, &model, &length, &err) == 0)
+        x[0] = fingerprint(model);
+    free(model);
+    return exec_same(world, command, "models, plans or options", sizeof x / sizeof *x, x);
 }
 
 /* 8-bit products came with compute capability 8.9. */
@@ -105,7 +155,7 @@ static int check_fp8_device(const struct job *job, const struct world *world, co
                 "the GPU '%s' (compute capability %d.%d) has no 8-bit products, which precision fp8 needs: 8.9 or "
                 "later has them (Ada, Hopper, Blackwell); allowed here: bf16",
                 gpu.name, gpu.major, gpu.minor);
-    return all_did(world, command, err.count > 0 ? -1 : 0, &err) ? EXIT_ANSWERED : EXIT_MACHINE;
+    return exec_all(world, command, err.count > 0 ? -1 : 0, &err) ? EXIT_ANSWERED : EXIT_MACHINE;
 }
 
 /* Pipelines and rings send messages; the whole world does nothing on the device but what a profile measures. */
@@ -131,7 +181,7 @@ int job_open_cuda(struct device *ret, struct world *world, const char *command, 
     int result = device_cuda_open(ret, &options, &err);
     if (result == 0 && !share && world->size > 1)
         result = comm_nccl_load(&err);
-    if (!all_did(world, command, result, &err))
+    if (!exec_all(world, command, result, &err))
         return EXIT_MACHINE;
     job_attach_cuda(world, ret, share, false);
     return EXIT_ANSWERED;
@@ -140,12 +190,10 @@ int job_open_cuda(struct device *ret, struct world *world, const char *command, 
 int job_load(struct job *ret, const struct job_options *options, const char *command, struct world *world)
 {
     struct err warn = {0}, err = {0};
-    bool reference = strcmp(options->kernels, "reference") == 0;
     *ret = (struct job){0};
     int result = load(ret, options, world, &warn, &err);
     exec_print(world, command, "warning: ", &warn);
-    exec_print(world, command, "", &err);
-    if (result < 0)
+    if (!exec_all(world, command, result, &err) || !same_inputs(world, command, options, &ret->plan))
         return EXIT_INPUT;
     kernels_cpu_threads((int)options->threads);
     world_build(world, &ret->plan, &ret->model);
@@ -154,7 +202,7 @@ int job_load(struct job *ret, const struct job_options *options, const char *com
         ret->gpu_world = code == EXIT_ANSWERED ? world : NULL;
         return code == EXIT_ANSWERED && ret->fp8 ? check_fp8_device(ret, world, command) : code;
     }
-    device_cpu_init(&ret->device, reference ? &kernels_ref : &kernels_cpu);
+    device_cpu_init(&ret->device, options->kernels == KERNELS_REFERENCE ? &kernels_ref : &kernels_cpu);
     ret->device.bytes_limit = device_cpu_share_bytes(world->local_size);
     ret->device.fail = fail;
     ret->device.fail_context = world;

@@ -67,6 +67,13 @@ static void build_pair(struct world *world, const struct plan *plan, const struc
     world->pair_size = comm_size(world->comm[WORLD_PAIR]);
 }
 
+/* There from the start: whether every rank could read its files is known before any plan is. */
+static void build_all(struct world *world)
+{
+    if (!world->comm[WORLD_ALL])
+        build(world, WORLD_ALL, (struct place){0, world->rank, world->size});
+}
+
 void world_build(struct world *world, const struct plan *plan, const struct model *model)
 {
     int rank = world->rank;
@@ -79,7 +86,7 @@ void world_build(struct world *world, const struct plan *plan, const struct mode
     world->dp = place_of(plan, GROUP_DP, rank).index;
     world->ep = ep.index;
     world->etp = etp.index;
-    build(world, WORLD_ALL, (struct place){0, rank, world->size});
+    build_all(world);
     build(world, WORLD_TP, tp);
     build(world, WORLD_CP, cp);
     build(world, WORLD_DP_CP, place_of(plan, GROUP_DP_CP, rank));
@@ -115,7 +122,10 @@ void world_release(struct world *world)
 int world_start(struct world *world, int *argc, char ***argv, struct err *err)
 {
     *world = (struct world){0};
-    return comm_start(argc, argv, &world->rank, &world->size, &world->local_rank, &world->local_size, err);
+    if (comm_start(argc, argv, &world->rank, &world->size, &world->local_rank, &world->local_size, err) < 0)
+        return -1;
+    build_all(world);
+    return 0;
 }
 
 void world_stop(void)

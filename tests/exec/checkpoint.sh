@@ -69,6 +69,25 @@ run 2 gpt2 '"pp":2,"layers_per_stage":[2,1],"zero":0,"schedule":"1f1b"' --steps 
 resume gpt2 $tolerance 3 '"pp":3,"zero":0,"schedule":"1f1b"'
 resume gpt2 $tolerance 2 '"tp":2,"zero":0,"schedule":"1f1b"'
 
+# The same folder again: the newer run takes the place of the older one, and nothing else is left there.
+run 1 gpt2 '"zero":0' --steps 2 --seed 5 --checkpoint "$scratch/again" >/dev/null
+cp -r "$scratch/again/step-2" "$scratch/older"
+run 1 gpt2 '"zero":0' --steps 2 --seed 6 --checkpoint "$scratch/again" >/dev/null
+[ "$(ls "$scratch/again" | tr '\n' ' ')" = 'latest step-2 ' ] || fail "left in the folder: $(ls "$scratch/again")"
+cmp -s "$scratch/older/meta.json" "$scratch/again/step-2/meta.json" && fail 'the older checkpoint is still there'
+run 1 gpt2 '"zero":0' --steps 1 --resume "$scratch/again" | grep -q . || fail 'the newer checkpoint is not read'
+
+# Another model whose hidden size, layers and vocabulary are the same.
+for field in '"n_head":2' '"tie_word_embeddings":false' '"n_inner":64'; do
+    name=${field%%:*}
+    sed "s/$name *: *[a-z0-9]*,\\{0,1\\}//; s/}\$/,$field}/; s/, *,/,/; s/, *}/}/" "$root/tests/exec/golden/gpt2-tiny.json" | tr '\n' ' ' |
+        sed "s/, *, */,/g; s/{ *,/{/" >"$scratch/model.json"
+    echo '{"micro_batch":2,"global_batch":16,"seq_len":32,"precision":"fp32","zero":0}' >"$scratch/one.json"
+    "$planexec" run --model "$scratch/model.json" --plan "$scratch/one.json" --steps 1 --resume "$scratch/again" >"$scratch/out" 2>&1
+    code=$?
+    [ $code -eq 3 ] && grep -q 'of another model' "$scratch/out" || fail "$field: exit code $code: $(cat "$scratch/out")"
+done
+
 # Weights that are gathered ahead are the same weights: not a bit of the losses differs.
 run 2 llama '"dp":2,"zero":3,"schedule":"1f1b","recompute":"full"' --steps 3 >"$scratch/ahead"
 run 2 llama '"dp":2,"zero":3,"schedule":"1f1b","recompute":"full","overlap":{"dp_param":false}' --steps 3 >"$scratch/in-time"

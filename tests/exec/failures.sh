@@ -78,6 +78,32 @@ plan '"pp":2'
 plan '"pp":2,"layers_per_stage":[1,3]'
 expect 4 'rank 1 on .*no room for' 2 run --model "$model" --plan "$scratch/plan.json" --steps 100 --max-memory 2500KiB
 
+# Ranks that are given different things: one host lacks a file, or has another one; nobody waits for them.
+differ() { # CODE SENTENCE ARGUMENT... of the second of two ranks
+    want=$1 sentence=$2
+    shift 2
+    timeout 60 mpirun -np 1 "$planexec" run --model "$model" --plan "$scratch/plan.json" --steps 1 : -np 1 "$planexec" run "$@" \
+        >"$scratch/out" 2>"$scratch/err" </dev/null
+    code=$?
+    [ $code -eq "$want" ] && [ "$(grep -c '^planexec' "$scratch/err")" -eq 1 ] && grep -q "$sentence" "$scratch/err" && return
+    echo "$*: exit code $code instead of $want; expected '$sentence'"
+    cat "$scratch/err"
+    failed=$((failed + 1))
+}
+
+plan '"pp":2,"schedule":"gpipe"'
+cp "$scratch/plan.json" "$scratch/other.json"
+plan '"pp":2'
+differ 3 "rank 1 on .*: .*nothing.json" --model "$scratch/nothing.json" --plan "$scratch/plan.json" --steps 1
+differ 3 "rank 1 on .*: data .*nothing.bin" --model "$model" --plan "$scratch/plan.json" --steps 1 --data "$scratch/nothing.bin"
+sed "s/1e-0*5/1e-6/" "$model" >"$scratch/model.json"
+differ 3 "models, plans or options of the ranks differ" --model "$scratch/model.json" --plan "$scratch/plan.json" --steps 1
+differ 3 "models, plans or options of the ranks differ" --model "$model" --plan "$scratch/other.json" --steps 1
+differ 2 "options of the ranks differ" --model "$model" --plan "$scratch/plan.json" --steps 2
+expect 2 "'foo' is not one of cpu, reference" 1 run --model "$model" --plan "$scratch/plan.json" --kernels foo
+echo '{"micro_batch":1,"global_batch":1,"seq_len":4294967308,"precision":"fp32","zero":0}' >"$scratch/plan.json"
+expect 3 'more than the 2147483647 that planexec counts to' 1 run --model "$model" --plan "$scratch/plan.json"
+
 # An interrupt ends mpirun and all ranks.
 plan '"pp":2'
 mpirun -np 2 "$planexec" run --model "$model" --plan "$scratch/plan.json" --steps 1000000 >"$scratch/out" 2>&1 </dev/null &
