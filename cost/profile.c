@@ -79,8 +79,10 @@ static int add_name(struct profile *profile, const char *name)
 
 static int load(struct profile *profile, const char *path, const char *name, struct err *err)
 {
+    size_t below = profile->rows.n;
     if (profile_store_load(path, &profile->rows, err) != 0)
         return -1;
+    profile_rows_drop_curves(&profile->rows, below);
     if (profile_rows_sort(&profile->rows, path, NULL) != 0 || add_name(profile, name) != 0)
         return err_add(err, "out of memory for profile '%s'", path);
     profile_rows_hash(&profile->rows, profile->sha256);

@@ -5,7 +5,9 @@
  *
  * The default profile is built at build time from the text files of hwprofiles/
  * and found without any option (beside the build, beside the installed binary,
- * or $PLANSIM_PROFILE); a user's own file is layered over it row by row.
+ * or $PLANSIM_PROFILE); a user's own file is layered over it row by row, but
+ * curves of collectives whole: what was measured of an operation over so many
+ * ranks replaces all lines below it.
  *
  * Units in names; SI. The structs own no memory and may be copied. */
 #ifndef COST_PROFILE_H

@@ -313,6 +313,50 @@ const struct profile_row *profile_rows_find(const struct profile_rows *rows, enu
     return NULL;
 }
 
+/* Length of an alpha_beta key without its line, the last slash included. */
+static size_t curve_length(const char *key)
+{
+    const char *slash = strrchr(key, '/');
+    return slash != NULL ? (size_t)(slash - key) + 1 : strlen(key);
+}
+
+enum { DROPPED = -1 }; /* profile_row.line */
+
+static void mark_curve(const struct profile_rows *lower, const struct profile_row *upper)
+{
+    char curve[PROFILE_KEY_MAX + 1];
+    size_t length = curve_length(upper->key);
+    snprintf(curve, sizeof(curve), "%.*s", (int)length, upper->key);
+    for (size_t i = profile_rows_seek(lower, SECTION_ALPHA_BETA, upper->name, curve); i < lower->n; i++) {
+        struct profile_row *row = &lower->row[i];
+        if (row->section != SECTION_ALPHA_BETA || strcmp(row->name, upper->name) != 0 ||
+            strncmp(row->key, curve, length) != 0)
+            return;
+        row->line = DROPPED;
+    }
+}
+
+size_t profile_rows_drop_curves(struct profile_rows *rows, size_t first)
+{
+    const struct profile_rows lower = {.row = rows->row, .n = first};
+    const struct profile_row *last = NULL; /* whose curve is marked */
+    size_t kept = 0, n = rows->n;
+    for (size_t i = first; i < n && first > 0; i++) {
+        const struct profile_row *row = &rows->row[i];
+        if (row->section != SECTION_ALPHA_BETA)
+            continue;
+        if (last == NULL || strcmp(last->name, row->name) != 0 ||
+            strncmp(last->key, row->key, curve_length(row->key)) != 0)
+            mark_curve(&lower, row);
+        last = row;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (i >= first || rows->row[i].line != DROPPED)
+            rows->row[kept++] = rows->row[i];
+    rows->n = kept;
+    return n - kept;
+}
+
 static void hash_text(struct profile_hash *hash, const char *text)
 {
     profile_hash_add(hash, text, strlen(text) + 1); /* with the NUL, so that fields cannot run together */

@@ -43,6 +43,10 @@ int profile_rows_add(struct profile_rows *rows, const struct profile_row *row, s
 int profile_row_check(const struct profile_row *row, const char *where, struct err *err);
 /* Sorts; of rows with the same identity the one added last stays. With err, twins are an error instead. */
 int profile_rows_sort(struct profile_rows *rows, const char *file, struct err *err);
+/* Curves are replaced whole. The rows before `first`, which are sorted, are below those from `first` on: of the
+ * collectives (an alpha_beta key but for its line) that the upper rows state, the lower rows are dropped. Returns how
+ * many were; the rest stay in order. */
+size_t profile_rows_drop_curves(struct profile_rows *rows, size_t first);
 /* The row, or NULL; the set must be sorted. */
 const struct profile_row *profile_rows_find(const struct profile_rows *rows, enum profile_section section,
                                             const char *name, const char *key, const char *field);

@@ -395,6 +395,28 @@ static int prepare_insert(sqlite3 *db, enum profile_section section, sqlite3_stm
     return sqlite3_prepare_v2(db, sql, -1, ret, NULL);
 }
 
+/* Of the curves in `rows` no line of an earlier measurement stays. */
+static int delete_curves(sqlite3 *db, const char *path, const struct profile_rows *rows, struct err *err)
+{
+    static const char sql[] = "DELETE FROM alpha_beta WHERE link = ?1 AND accelerator = ?2 AND op = ?3 AND ranks = ?4 AND level = ?5";
+    sqlite3_stmt *statement = NULL;
+    int code = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
+    for (size_t i = 0; i < rows->n && code == SQLITE_OK; i++) {
+        const struct profile_row *row = &rows->row[i];
+        char part[PROFILE_KEY_MAX + 1];
+        if (row->section != SECTION_ALPHA_BETA)
+            continue;
+        sqlite3_bind_text(statement, 1, row->name, -1, SQLITE_STATIC);
+        for (int k = 0; k < 4; k++)
+            sqlite3_bind_text(statement, k + 2, profile_key_part(row->key, k, part, sizeof(part)) ? part : "", -1, SQLITE_TRANSIENT);
+        code = sqlite3_step(statement) == SQLITE_DONE ? SQLITE_OK : sqlite3_errcode(db);
+        sqlite3_reset(statement);
+    }
+    int bad = code == SQLITE_OK ? 0 : store_error(path, db, code, err);
+    sqlite3_finalize(statement);
+    return bad;
+}
+
 static int insert_rows(sqlite3 *db, const char *path, const struct profile_rows *rows, struct err *err)
 {
     sqlite3_stmt *statement = NULL;
@@ -454,8 +476,11 @@ static int write_all(sqlite3 *db, const char *path, bool fresh, const struct pro
     } else {
         bad = read_all(db, path, &all, err);
     }
+    size_t below = all.n;
     for (size_t i = 0; i < rows->n && bad == 0; i++)
         bad = profile_rows_add(&all, &rows->row[i], err);
+    if (bad == 0 && profile_rows_drop_curves(&all, below) > 0)
+        bad = delete_curves(db, path, rows, err);
     if (bad == 0)
         bad = profile_rows_sort(&all, path, NULL);
     if (bad == 0) {

@@ -20,7 +20,7 @@ enum { PROFILE_STORE_MACHINE = -2 }; /* returned when the file is locked, read-o
 /* Appends the rows of `path`; they are checked one by one, all problems together. */
 int profile_store_load(const char *path, struct profile_rows *rows, struct err *err);
 
-/* Adds or replaces rows (sorted); creates the file when missing. `created` is the date for meta (YYYY-MM-DD). */
+/* Adds or replaces rows (sorted), curves of collectives whole (profile_rows_drop_curves); creates the file when missing. `created` is the date for meta (YYYY-MM-DD). */
 int profile_store_write(const char *path, const struct profile_rows *rows, const char *created, struct err *err);
 
 #endif

@@ -367,6 +367,60 @@ static void test_layer(void)
     profile_close(profile);
 }
 
+static const struct alpha_beta *curve_of(const struct link_profile *link, enum collective_op op, int ranks)
+{
+    for (int i = 0; i < link->n_curves[op]; i++)
+        if (link->curve[op][i].ranks == ranks)
+            return &link->curve[op][i];
+    return NULL;
+}
+
+static const char *store_rows(const char *name, const char *text)
+{
+    struct profile_rows rows;
+    struct err err = {0};
+    const char *path = path_of(name);
+    CHECK_INT(parse(text, &rows, &err), 0);
+    if (!CHECK_INT(profile_store_write(path, &rows, "2026-01-01", &err), 0))
+        printf("%s\n", err.text);
+    profile_rows_release(&rows);
+    return path;
+}
+
+#define CURVE_LINE(key, alpha, rate) \
+    "alpha_beta,nvlink4,h100-sxm/all_reduce/8/node/" key ",alpha_s," alpha ",us,,,measured,2026,me\n" \
+    "alpha_beta,nvlink4,h100-sxm/all_reduce/8/node/" key ",bytes_per_s," rate ",GB/s,,,measured,2026,me\n"
+
+/* The least of own and shipped lines would be that of a faster machine: a curve is replaced whole, over the shipped
+ * ones and over an earlier one of the same file. */
+static void test_curve_replaced(void)
+{
+    struct err err = {0};
+    struct profile *shipped, *profile;
+    struct link_profile link;
+    const struct alpha_beta *curve;
+    store_rows("curve.db", HEADER CURVE_LINE("1", "10", "200") CURVE_LINE("2", "30", "300") CURVE_LINE("3", "50", "400"));
+    const char *path = store_rows("curve.db", HEADER CURVE_LINE("1", "50", "20"));
+    if (!CHECK_INT(profile_open(NULL, &shipped, &err), 0) || !CHECK_INT(profile_open(NULL, &profile, &err), 0))
+        return;
+    CHECK_INT(profile_layer(profile, path, &err), 0);
+    CHECK_INT(profile_link(profile, "nvlink4", "h100-sxm", &link, &err), 0);
+    curve = curve_of(&link, COLLECTIVE_ALL_REDUCE, 8);
+    if (CHECK(curve != NULL) && CHECK_INT(curve->n_lines, 1)) {
+        CHECK_DOUBLE(curve->line[0].alpha_s, 50e-6, 1e-12);
+        CHECK_DOUBLE(curve->line[0].bytes_per_s, 20e9, 1e-12);
+    }
+    curve = curve_of(&link, COLLECTIVE_ALL_REDUCE, 4); /* of other ranks and operations: as shipped */
+    CHECK(curve != NULL && curve->n_lines > 1);
+    curve = curve_of(&link, COLLECTIVE_ALL_GATHER, 8);
+    CHECK(curve != NULL && curve->n_lines > 1);
+    CHECK_INT(profile_rows_of(profile)->n, profile_rows_of(shipped)->n - 4);
+    CHECK_INT(err.count, 0);
+    profile_close(profile);
+    profile_close(shipped);
+    unlink(path);
+}
+
 static void test_bases(void)
 {
     static const char circle[] =
@@ -631,6 +685,7 @@ int main(void)
     test_curves();
     test_csv();
     test_layer();
+    test_curve_replaced();
     test_bases();
     test_round_trip();
     test_strange_files();
