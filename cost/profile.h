@@ -200,7 +200,8 @@ const char *profile_sha256(const struct profile *profile); /* hex of the merged 
 
 /* Unknown names are refused with the nearest and the list of known ones. */
 int profile_accelerator(const struct profile *profile, const char *name, struct accelerator *ret, struct err *err);
-/* Curves measured for `accelerator` on this link are taken in; accelerator may be NULL. */
+/* Curves measured for `accelerator` on this link are taken in, those of each operation from the first of accelerator,
+ * its base, the base of that, ... and "any" that has some; accelerator may be NULL. */
 int profile_link(const struct profile *profile, const char *name, const char *accelerator, struct link_profile *ret, struct err *err);
 int profile_fabric(const struct profile *profile, const char *name, struct fabric_profile *ret, struct err *err);
 int profile_stack(const struct profile *profile, const char *name, struct stack *ret, struct err *err);

@@ -234,18 +234,21 @@ static int add_line(struct link_profile *link, const struct alpha_beta_key *key,
     return 0;
 }
 
-/* The curves of one (link, accelerator) pair. Returns how many rows there were, -1 when they are wrong. */
+/* The curves of one (link, accelerator) pair, of operations that have none yet: those of an operation are all one
+ * accelerator's. Returns how many rows there were, -1 when they are wrong. */
 static int take_curves(const struct profile *profile, const char *name, const char *accelerator,
                        struct link_profile *link, struct err *err)
 {
-    int taken = 0;
+    int taken = 0, known[COLLECTIVE_OPS];
     struct alpha_beta_key key;
     const struct profile_rows *rows = profile_rows_of(profile);
+    memcpy(known, link->n_curves, sizeof(known));
     for (size_t i = profile_rows_seek(rows, SECTION_ALPHA_BETA, name, ""); i < rows->n; i++) {
         const struct profile_row *row = &rows->row[i];
         if (row->section != SECTION_ALPHA_BETA || strcmp(row->name, name) != 0)
             break;
-        if (profile_alpha_beta_key(row->key, &key) != 0 || key.network || strcmp(key.accelerator, accelerator) != 0)
+        if (profile_alpha_beta_key(row->key, &key) != 0 || key.network || strcmp(key.accelerator, accelerator) != 0 ||
+            known[key.op] > 0)
             continue;
         if (add_line(link, &key, row, err) != 0)
             return -1;
@@ -288,10 +291,10 @@ int profile_link(const struct profile *profile, const char *name, const char *ac
     if (owners < 0 || bad != 0)
         return -1;
     owner[owners++] = "any";
-    int taken = 0;
-    for (int i = 0; i < owners && taken == 0; i++)
-        taken = take_curves(profile, name, owner[i], &link, err);
-    if (taken < 0 || check_curves(&link, &weakest, err) != 0)
+    int taken = 0, more = 0;
+    for (int i = 0; i < owners && more >= 0; i++, taken += more)
+        more = take_curves(profile, name, owner[i], &link, err);
+    if (more < 0 || check_curves(&link, &weakest, err) != 0)
         return -1;
     link.provenance = taken > 0 ? weakest : link.provenance;
     *ret = link;

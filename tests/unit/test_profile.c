@@ -421,6 +421,26 @@ static void test_curve_replaced(void)
     unlink(path);
 }
 
+/* What was measured of one operation leaves the base's curves of the others. */
+static void test_curves_inherited(void)
+{
+    struct err err = {0};
+    struct profile *profile;
+    struct link_profile link, base;
+    const char *path = write_own("inherited.db"); /* my-gpu, based on h100-sxm: all_reduce and all_gather over 4 ranks */
+    if (!CHECK_INT(profile_open(NULL, &profile, &err), 0))
+        return;
+    CHECK_INT(profile_layer(profile, path, &err), 0);
+    CHECK_INT(profile_link(profile, "nvlink4", "my-gpu", &link, &err), 0);
+    CHECK_INT(profile_link(profile, "nvlink4", "h100-sxm", &base, &err), 0);
+    CHECK_INT(link.n_curves[COLLECTIVE_ALL_REDUCE], 1); /* its own alone */
+    CHECK_INT(link.n_curves[COLLECTIVE_ALL_GATHER], 1);
+    CHECK_INT(link.n_curves[COLLECTIVE_REDUCE_SCATTER], base.n_curves[COLLECTIVE_REDUCE_SCATTER]);
+    CHECK_INT(link.n_curves[COLLECTIVE_ALL_TO_ALL], base.n_curves[COLLECTIVE_ALL_TO_ALL]);
+    CHECK(base.n_curves[COLLECTIVE_ALL_TO_ALL] > 1);
+    profile_close(profile);
+}
+
 static void test_bases(void)
 {
     static const char circle[] =
@@ -686,6 +706,7 @@ int main(void)
     test_csv();
     test_layer();
     test_curve_replaced();
+    test_curves_inherited();
     test_bases();
     test_round_trip();
     test_strange_files();
