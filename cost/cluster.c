@@ -82,31 +82,34 @@ static int read_int(const struct scope *scope, const struct nested *nested, cons
     return at.node == NULL || json_read_int(at, key, min, max, out, err_of(scope, at)) >= 0 ? 0 : -1;
 }
 
-static const char *default_fabric(const struct node_group *group)
+const char *cluster_usual_fabric(enum link_class intra, double nic_bytes_per_s, bool rdma)
 {
-    double gbit_per_s = group->nic_bytes_per_s * 8e-9;
-    if (!group->rdma)
+    double gbit_per_s = nic_bytes_per_s * 8e-9;
+    if (!rdma)
         return "ethernet-tcp";
-    if (group->intra.link_class == LINK_XGMI)
+    if (intra == LINK_XGMI)
         return "roce-mi300x";
     return gbit_per_s > 400.5 ? "ib-xdr" : gbit_per_s > 200.5 ? "ib-ndr" : gbit_per_s > 100.5 ? "ib-hdr" : "ib-edr";
 }
 
 /* A default must be in the profile, too: a user's own profile may lack it. */
-static int fabric_named(const struct scope *scope, const char *name, struct fabric_profile *ret)
+static int fabric_named(const struct scope *scope, const char *name, const char *accelerator, struct fabric_profile *ret)
 {
     int before = scope->err != NULL ? scope->err->count : 0;
-    if (profile_fabric(scope->profile, name, ret, scope->err) == 0)
+    if (profile_fabric(scope->profile, name, accelerator, ret, scope->err) == 0)
         return 0;
     return err_prefix(scope->err, before, "file '%s': network between nodes: ", scope->at.file);
 }
 
-static int read_fabric(const struct scope *scope, const struct nested *inter, bool rdma_stated, struct node_group *ret)
+/* accelerator: whose measured curves of the network to take in. */
+static int read_fabric(const struct scope *scope, const struct nested *inter, bool rdma_stated, const char *accelerator,
+                       struct node_group *ret)
 {
     struct json_at at = stated(inter->own, inter->outer, "fabric");
     if (at.node == NULL)
-        return fabric_named(scope, default_fabric(ret), &ret->fabric);
-    if (cluster_read_fabric(at, "fabric", scope->profile, &ret->fabric, scope->warn, err_of(scope, at)) != 0)
+        return fabric_named(scope, cluster_usual_fabric(ret->intra.link_class, ret->nic_bytes_per_s, ret->rdma),
+                            accelerator, &ret->fabric);
+    if (cluster_read_fabric(at, "fabric", scope->profile, accelerator, &ret->fabric, scope->warn, err_of(scope, at)) != 0)
         return -1;
     if (!rdma_stated)
         ret->rdma = ret->fabric.link_class != LINK_ETHERNET;
@@ -114,10 +117,10 @@ static int read_fabric(const struct scope *scope, const struct nested *inter, bo
         return 0;
     err_add(scope->warn, "file '%s': field '%s.rdma' is false: '%s' is priced as TCP sockets ('ethernet-tcp')",
             scope->at.file, at.path, ret->fabric.name);
-    return fabric_named(scope, "ethernet-tcp", &ret->fabric);
+    return fabric_named(scope, "ethernet-tcp", accelerator, &ret->fabric);
 }
 
-static int read_inter_node(const struct scope *scope, struct node_group *ret)
+static int read_inter_node(const struct scope *scope, const char *accelerator, struct node_group *ret)
 {
     static const char *const known[] = {"fabric",           "nics_per_node",  "nic_gbps", "rdma",
                                         "oversubscription", "nodes_per_leaf", NULL};
@@ -146,7 +149,7 @@ static int read_inter_node(const struct scope *scope, struct node_group *ret)
             "file '%s': field '%s%sinter_node.oversubscription' without nodes_per_leaf: every node is taken for a leaf of its own",
             scope->at.file, scope->at.path, scope->at.path[0] != '\0' ? "." : "");
     }
-    return read_fabric(scope, &inter, rdma.node != NULL, ret);
+    return read_fabric(scope, &inter, rdma.node != NULL, accelerator, ret);
 }
 
 static int read_intra_node(const struct scope *scope, const char *accelerator, struct node_group *ret)
@@ -191,8 +194,9 @@ static int read_group(const struct scope *scope, struct node_group *ret)
     per_node = ret->accelerator.default_per_node;
     int bad = read_int(scope, &own, "accelerators_per_node", 1, PER_NODE_MAX, &per_node);
     ret->accelerators_per_node = (int)per_node;
-    bad |= read_intra_node(scope, cluster_base_name(at, "accelerator"), ret);
-    return read_inter_node(scope, ret) != 0 ? -1 : bad;
+    const char *accelerator = cluster_base_name(at, "accelerator");
+    bad |= read_intra_node(scope, accelerator, ret);
+    return read_inter_node(scope, accelerator, ret) != 0 ? -1 : bad;
 }
 
 static int read_nodes(struct json_at at, int64_t *ret, struct err *err)

@@ -70,6 +70,9 @@ struct span {
     double line_bytes_per_s; /* the whole node's line */
 };
 
+/* The network between nodes when hw.json names none: by what joins the accelerators in a node and the rate of a NIC. */
+const char *cluster_usual_fabric(enum link_class intra, double nic_bytes_per_s, bool rdma);
+
 int cluster_load(const char *path, const struct profile *profile, struct cluster *ret, struct err *warn, struct err *err);
 int cluster_parse(const struct json *root, const char *file, const struct profile *profile, struct cluster *ret, struct err *warn, struct err *err);
 

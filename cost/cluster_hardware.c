@@ -282,8 +282,17 @@ int cluster_read_link(struct json_at at, const char *key, const struct profile *
     return bad;
 }
 
-int cluster_read_fabric(struct json_at at, const char *key, const struct profile *profile, struct fabric_profile *ret,
-                        struct err *warn, struct err *err)
+/* Does the object state a number of its own, beside name and base? */
+static bool states_fields(const struct json *object, enum profile_section section)
+{
+    for (const struct profile_field *field = profile_fields(section); field->name != NULL; field++)
+        if (strcmp(field->name, "base") != 0 && json_has(object, field->name))
+            return true;
+    return false;
+}
+
+int cluster_read_fabric(struct json_at at, const char *key, const struct profile *profile, const char *accelerator,
+                        struct fabric_profile *ret, struct err *warn, struct err *err)
 {
     static const char *const extra[] = {"name", NULL};
     char path[PATH_MAX_BYTES];
@@ -295,13 +304,15 @@ int cluster_read_fabric(struct json_at at, const char *key, const struct profile
     if (kind < 0)
         return -1;
     if (kind == 1)
-        return profile_fabric(profile, name, ret, err) == 0 ? 0 : not_in_profile(at, path, before, err);
+        return profile_fabric(profile, name, accelerator, ret, err) == 0 ? 0 : not_in_profile(at, path, before, err);
     if (json_read_string(own, "base", &base, err) < 0)
         return -1;
-    if (base != NULL && profile_fabric(profile, base, &fabric, err) != 0)
+    if (base != NULL && profile_fabric(profile, base, accelerator, &fabric, err) != 0)
         return not_in_profile(own, path, before, err);
     bad = read_name(own, base, fabric.name, sizeof(fabric.name), err);
     bad |= read_fields(own, SECTION_FABRIC, extra, base != NULL, &fabric, warn, err);
+    if (states_fields(own.node, SECTION_FABRIC))
+        memset(fabric.n_curves, 0, sizeof(fabric.n_curves)); /* measured on another network */
     fabric.provenance = PROVENANCE_ASSUMED;
     if (bad == 0)
         *ret = fabric;

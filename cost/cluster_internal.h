@@ -16,8 +16,8 @@ int cluster_read_accelerator(struct json_at at, const char *key, const struct pr
 /* accelerator: whose curves to take in; for an inline one its base. */
 int cluster_read_link(struct json_at at, const char *key, const struct profile *profile, const char *accelerator,
                       struct link_profile *ret, struct err *warn, struct err *err);
-int cluster_read_fabric(struct json_at at, const char *key, const struct profile *profile, struct fabric_profile *ret,
-                        struct err *warn, struct err *err);
+int cluster_read_fabric(struct json_at at, const char *key, const struct profile *profile, const char *accelerator,
+                        struct fabric_profile *ret, struct err *warn, struct err *err);
 /* The name in the profile that an accelerator goes back to: its own, or `base` of an inline object. NULL when none. */
 const char *cluster_base_name(struct json_at at, const char *key);
 

@@ -14,10 +14,18 @@
  *   all-reduce   min(a + h1 L + V/B1, h2 L + V/B2, h3 L + V/(eta line)), L = log2 N
  *   ring AG/RS   min(small, base + hop n + V/(ring_eta line))
  *   all-to-all   base + hop n + S (N-1)/N p / (eta line), not below the part inside the node
+ * A curve measured on this network with this accelerator replaces them for groups with as many ranks in a node: of such
+ * curves the one whose node count is nearest, at most four times more or fewer,
+ *   t = curve(V') physics(group) / physics(measured group),  V' = bus bytes of the measured group for the same S
+ * where physics is what is above, the measured group alone on its nodes, inside a leaf and at link quality 1. So a group
+ * of the measured shape takes the measured time; other node counts, leaves and shared NICs scale it as they scale the
+ * formulas. Groups with another number of ranks in a node (other rings, other NICs), and dispatch below, keep the formulas.
  * Left out: SHARP, tuner quirks between 64 KiB and 16 MiB. */
 #include "cost/collective.h"
 
 #include <math.h>
+
+#include "cost/group_span.h"
 
 static double bus_factor(enum collective_op op, double n)
 {
@@ -96,24 +104,20 @@ static double ring_s(const struct fabric_profile *f, const struct span *span, do
 
 /* What one instance of the group gets of a node's NICs; rate: for rings and trees,
  * or for traffic spread over all nodes. */
-static double node_line(const struct cluster *cluster, const struct fabric_profile *f, const struct span *span, double rate)
+static double node_line(double quality, const struct fabric_profile *f, const struct span *span, double rate)
 {
-    double line = rate * cluster->link_quality;
+    double line = rate * quality;
     if (f->node_cap_bytes_per_s > 0)
         line = fmin(line, f->node_cap_bytes_per_s * line / span->line_bytes_per_s);
     return line;
 }
 
-double collective_s(const struct cluster *cluster, const struct span *span, enum collective_op op, double bytes)
+/* The formulas, across nodes; quality: of the links, 1 = sound. */
+static double physics_s(const struct node_group *group, double quality, const struct span *span, enum collective_op op, double bytes)
 {
-    if (span->ranks <= 1 || bytes <= 0)
-        return 0;
-    const struct node_group *group = &cluster->group[span->node_group];
     double n = (double)span->ranks, bus_bytes = bytes * bus_factor(op, n);
-    if (span->nodes <= 1)
-        return inside_node_s(&group->intra, op, n, bytes);
     const struct fabric_profile *f = &group->fabric;
-    double line = node_line(cluster, f, span, op == COLLECTIVE_ALL_TO_ALL ? span->spread_bytes_per_s : span->nic_bytes_per_s);
+    double line = node_line(quality, f, span, op == COLLECTIVE_ALL_TO_ALL ? span->spread_bytes_per_s : span->nic_bytes_per_s);
     double inside = span->ranks_per_node > 1 ? inside_node_s(&group->intra, op, span->ranks_per_node, bytes) : 0;
     switch (op) {
     case COLLECTIVE_ALL_REDUCE: return fmax(all_reduce_s(f, span, line, bus_bytes), inside);
@@ -131,6 +135,54 @@ double collective_s(const struct cluster *cluster, const struct span *span, enum
         return f->p2p_base_s + bytes / rate;
     }
     }
+}
+
+/* ---- measured networks ---- */
+
+static const double near_nodes = 4; /* beyond, other algorithms */
+
+/* A curve's group of ranks: alone on its nodes, inside one leaf. */
+static struct span measured_span(const struct node_group *group, const struct alpha_beta *curve)
+{
+    int64_t nodes = curve->nodes > 0 ? curve->nodes : curve->ranks / group->accelerators_per_node;
+    nodes = nodes > 1 ? nodes : 1;
+    struct span span = {.ranks = curve->ranks, .nodes = nodes, .ranks_per_node = (int)((curve->ranks + nodes - 1) / nodes), .groups_per_node = 1};
+    span.line_bytes_per_s = span_line(group);
+    span.nic_bytes_per_s = span.spread_bytes_per_s = span_rate(group, 1, span.ranks_per_node);
+    return span;
+}
+
+/* The curve for a group like `span`, and what was measured for it; NULL when none is near. */
+static const struct alpha_beta *near_curve(const struct node_group *group, const struct span *span, enum collective_op op, struct span *ret)
+{
+    const struct fabric_profile *f = &group->fabric;
+    const struct alpha_beta *nearest = NULL;
+    double least = log(near_nodes) + 1e-9;
+    for (int i = 0; i < f->n_curves[op]; i++) {
+        struct span measured = measured_span(group, &f->curve[op][i]);
+        double distance = fabs(log((double)measured.nodes / (double)span->nodes));
+        if (measured.nodes < 2 || measured.ranks_per_node != span->ranks_per_node || !(distance < least))
+            continue;
+        least = distance;
+        nearest = &f->curve[op][i];
+        *ret = measured;
+    }
+    return nearest;
+}
+
+double collective_s(const struct cluster *cluster, const struct span *span, enum collective_op op, double bytes)
+{
+    if (span->ranks <= 1 || bytes <= 0)
+        return 0;
+    const struct node_group *group = &cluster->group[span->node_group];
+    if (span->nodes <= 1)
+        return inside_node_s(&group->intra, op, (double)span->ranks, bytes);
+    double physics = physics_s(group, cluster->link_quality, span, op, bytes);
+    struct span measured;
+    const struct alpha_beta *curve = near_curve(group, span, op, &measured);
+    if (curve == NULL)
+        return physics;
+    return curve_s(curve, bytes * bus_factor(op, curve->ranks)) * (physics / physics_s(group, 1, &measured, op, bytes));
 }
 
 /* Distinct places that k uniform choices among n hit. */
@@ -163,7 +215,7 @@ double collective_dispatch_s(const struct cluster *cluster, const struct span *s
         return inside_node_s(&group->intra, COLLECTIVE_ALL_TO_ALL, ranks, copies / link_share);
     const struct fabric_profile *f = &group->fabric;
     double remote = routing_places(routing, nodes) * (nodes - 1) / nodes; /* one of N of them is the own node */
-    double line = node_line(cluster, f, span, span->spread_bytes_per_s);
+    double line = node_line(cluster->link_quality, f, span, span->spread_bytes_per_s);
     double outside = f->a2a_base_s + f->a2a_hop_s * nodes + tokens * remote * row_bytes * per_node / (fmax(f->a2a_eta, f->rail_eta * 0.9) * line);
     /* every node's share of all tokens fans out over the ranks of the node */
     double inside = per_node > 1 ? inside_node_s(&group->intra, COLLECTIVE_ALL_TO_ALL, per_node, copies / link_share) : 0;

@@ -2,7 +2,9 @@
  *
  * bytes is nccl-tests' "size" S: the full array for all-gather and
  * reduce-scatter, the per-rank buffer for all-reduce and all-to-all, the message
- * for point to point. A group of one rank costs nothing. */
+ * for point to point. A group of one rank costs nothing. Curves measured inside the
+ * node, and on the network between nodes for groups shaped like the measured one,
+ * are the price (collective.c); formulas where nothing was measured. */
 #ifndef COST_COLLECTIVE_H
 #define COST_COLLECTIVE_H
 

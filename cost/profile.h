@@ -67,11 +67,12 @@ struct alpha_beta_line {
 };
 struct alpha_beta {
     int ranks;   /* of the measurement */
+    int nodes;   /* that it was spread over evenly; 0 inside a node, and of a network: whole nodes */
     int n_lines; /* 1..3 */
     struct alpha_beta_line line[3];
     enum provenance provenance;
 };
-enum { ALPHA_BETA_RANKS_MAX = 8 };
+enum { ALPHA_BETA_RANKS_MAX = 16 };
 
 /* An intra-node (NVLink, PCIe, Infinity Fabric) domain, per accelerator and direction. */
 enum link_class { LINK_NVLINK, LINK_PCIE, LINK_XGMI, LINK_IB, LINK_ROCE, LINK_EFA, LINK_SLINGSHOT, LINK_ETHERNET, LINK_CLASSES };
@@ -95,7 +96,8 @@ struct link_profile {
  *   all-reduce: t = min(a + h1 L + V/B1, h2 L + V/B2, h3 L + V/B3), L = log2(nodes), B3 = eta*line
  *   all-gather/reduce-scatter (ring): t = min(max(floor_s, ...) + V/Bsmall, ring_base + ring_hop n + V/(ring_eta line))
  *   all-to-all: t = a2a_base + a2a_hop n + S (N-1)/N / (a2a_eta line/p)
- *   p2p: t = p2p_base + S / min(p2p_eta NIC, channel_bytes_per_s * channels) */
+ *   p2p: t = p2p_base + S / min(p2p_eta NIC, channel_bytes_per_s * channels)
+ * Curves measured on this network stand in for these where a group is shaped like theirs (collective.c). */
 struct fabric_profile {
     char name[48];
     enum link_class link_class;
@@ -112,6 +114,9 @@ struct fabric_profile {
     double node_cap_bytes_per_s; /* the most that one node's line can count for, whatever its NICs (sockets); 0 = none */
     double rail_eta;                /* groups with one rank per node */
     double reference_line_bytes_per_s; /* node line for which B1, B2 hold; they scale with min(1, line/reference) */
+    /* measured curves of this network with a given accelerator, by op and shape, increasing ranks, then nodes */
+    int n_curves[COLLECTIVE_OPS];
+    struct alpha_beta curve[COLLECTIVE_OPS][ALPHA_BETA_RANKS_MAX];
     enum provenance provenance;
 };
 
@@ -200,10 +205,10 @@ const char *profile_sha256(const struct profile *profile); /* hex of the merged 
 
 /* Unknown names are refused with the nearest and the list of known ones. */
 int profile_accelerator(const struct profile *profile, const char *name, struct accelerator *ret, struct err *err);
-/* Curves measured for `accelerator` on this link are taken in, those of each operation from the first of accelerator,
+/* Curves measured for `accelerator` on this link or network are taken in, those of each operation from the first of accelerator,
  * its base, the base of that, ... and "any" that has some; accelerator may be NULL. */
 int profile_link(const struct profile *profile, const char *name, const char *accelerator, struct link_profile *ret, struct err *err);
-int profile_fabric(const struct profile *profile, const char *name, struct fabric_profile *ret, struct err *err);
+int profile_fabric(const struct profile *profile, const char *name, const char *accelerator, struct fabric_profile *ret, struct err *err);
 int profile_stack(const struct profile *profile, const char *name, struct stack *ret, struct err *err);
 
 /* An exact measured shape of the profile, seconds, or 0 when it is not there; kernel: "gemm", or "wgrad" for products

@@ -196,30 +196,44 @@ static double bus_factor(enum collective_op op, int ranks)
     return 1;
 }
 
-/* The curve of (op, ranks), made when it is not there; NULL when there are too many. Kept in order of ranks. */
-static struct alpha_beta *link_curve(struct link_profile *link, enum collective_op op, int ranks)
+/* The curves of a link or a fabric, where they go. */
+struct curves {
+    enum profile_section section;
+    const char *name;
+    int *n; /* [COLLECTIVE_OPS] */
+    struct alpha_beta (*curve)[ALPHA_BETA_RANKS_MAX];
+};
+
+static bool comes_before(const struct alpha_beta *curve, const struct alpha_beta_key *key)
 {
-    struct alpha_beta *curve = link->curve[op];
-    int n = link->n_curves[op], at = 0;
-    while (at < n && curve[at].ranks < ranks)
+    return curve->ranks < key->ranks || (curve->ranks == key->ranks && curve->nodes < key->nodes);
+}
+
+/* The curve of (op, ranks, nodes), made when it is not there; NULL when there are too many. Kept in order. */
+static struct alpha_beta *find_curve(const struct curves *curves, const struct alpha_beta_key *key)
+{
+    struct alpha_beta *curve = curves->curve[key->op];
+    int n = curves->n[key->op], at = 0;
+    while (at < n && comes_before(&curve[at], key))
         at++;
-    if (at < n && curve[at].ranks == ranks)
+    if (at < n && curve[at].ranks == key->ranks && curve[at].nodes == key->nodes)
         return &curve[at];
     if (n == ALPHA_BETA_RANKS_MAX)
         return NULL;
     memmove(&curve[at + 1], &curve[at], (size_t)(n - at) * sizeof(*curve));
-    curve[at] = (struct alpha_beta){.ranks = ranks, .provenance = PROVENANCE_MEASURED};
-    link->n_curves[op]++;
+    curve[at] = (struct alpha_beta){.ranks = key->ranks, .nodes = key->nodes, .provenance = PROVENANCE_MEASURED};
+    curves->n[key->op]++;
     return &curve[at];
 }
 
-static int add_line(struct link_profile *link, const struct alpha_beta_key *key, const struct profile_row *row,
+static int add_line(const struct curves *curves, const struct alpha_beta_key *key, const struct profile_row *row,
                     struct err *err)
 {
-    struct alpha_beta *curve = link_curve(link, key->op, key->ranks);
+    struct alpha_beta *curve = find_curve(curves, key);
     if (curve == NULL)
-        return err_add(err, "link '%s' has curves of %s for more than %d rank counts", row->name,
-                       collective_names[key->op], ALPHA_BETA_RANKS_MAX);
+        return err_add(err, "%s '%s' has curves of %s for more than %d rank counts",
+                       profile_section_names[curves->section], row->name, collective_names[key->op],
+                       ALPHA_BETA_RANKS_MAX);
     struct alpha_beta_line *line = &curve->line[key->line - 1];
     if (strcmp(row->field, "alpha_s") == 0)
         line->alpha_s = si_value(row);
@@ -234,45 +248,66 @@ static int add_line(struct link_profile *link, const struct alpha_beta_key *key,
     return 0;
 }
 
-/* The curves of one (link, accelerator) pair, of operations that have none yet: those of an operation are all one
+/* The curves of one (link or fabric, accelerator) pair, of operations that have none yet: those of an operation are all one
  * accelerator's. Returns how many rows there were, -1 when they are wrong. */
-static int take_curves(const struct profile *profile, const char *name, const char *accelerator,
-                       struct link_profile *link, struct err *err)
+static int take_curves(const struct profile *profile, const char *accelerator, const struct curves *curves,
+                       struct err *err)
 {
     int taken = 0, known[COLLECTIVE_OPS];
     struct alpha_beta_key key;
     const struct profile_rows *rows = profile_rows_of(profile);
-    memcpy(known, link->n_curves, sizeof(known));
-    for (size_t i = profile_rows_seek(rows, SECTION_ALPHA_BETA, name, ""); i < rows->n; i++) {
+    memcpy(known, curves->n, sizeof(known));
+    for (size_t i = profile_rows_seek(rows, SECTION_ALPHA_BETA, curves->name, ""); i < rows->n; i++) {
         const struct profile_row *row = &rows->row[i];
-        if (row->section != SECTION_ALPHA_BETA || strcmp(row->name, name) != 0)
+        if (row->section != SECTION_ALPHA_BETA || strcmp(row->name, curves->name) != 0)
             break;
-        if (profile_alpha_beta_key(row->key, &key) != 0 || key.network || strcmp(key.accelerator, accelerator) != 0 ||
+        if (profile_alpha_beta_key(row->key, &key) != 0 || key.network != (curves->section == SECTION_FABRIC) || strcmp(key.accelerator, accelerator) != 0 ||
             known[key.op] > 0)
             continue;
-        if (add_line(link, &key, row, err) != 0)
+        if (add_line(curves, &key, row, err) != 0)
             return -1;
         taken++;
     }
     return taken;
 }
 
-static int check_curves(const struct link_profile *link, enum provenance *ret_weakest, struct err *err)
+static int check_curves(const struct curves *curves, enum provenance *ret_weakest, struct err *err)
 {
     int bad = 0;
     *ret_weakest = PROVENANCE_MEASURED;
     for (int op = 0; op < COLLECTIVE_OPS; op++) {
-        for (int c = 0; c < link->n_curves[op]; c++) {
-            const struct alpha_beta *curve = &link->curve[op][c];
+        for (int c = 0; c < curves->n[op]; c++) {
+            const struct alpha_beta *curve = &curves->curve[op][c];
             *ret_weakest = curve->provenance > *ret_weakest ? curve->provenance : *ret_weakest;
             for (int i = 0; i < curve->n_lines; i++) {
                 if (!(curve->line[i].bytes_per_s > 0))
-                    bad = err_add(err, "link '%s': %s of %d ranks has no bytes_per_s in line %d", link->name,
-                                  collective_names[op], curve->ranks, i + 1);
+                    bad = err_add(err, "%s '%s': %s of %d ranks has no bytes_per_s in line %d",
+                                  profile_section_names[curves->section], curves->name, collective_names[op],
+                                  curve->ranks, i + 1);
             }
         }
     }
     return bad;
+}
+
+/* All curves for an accelerator: each operation's from the first of it, its bases and "any" that has some. Returns how
+ * many rows there were, -1 when they are wrong. */
+static int fill_curves(const struct profile *profile, const char *accelerator, const struct curves *curves,
+                       enum provenance *ret_weakest, struct err *err)
+{
+    const char *owner[PROFILE_CHAIN_MAX + 1];
+    int owners = accelerator != NULL ? profile_chain(profile, SECTION_ACCELERATOR, accelerator, owner, err) : 0;
+    int taken = 0;
+    if (owners < 0)
+        return -1;
+    owner[owners++] = "any";
+    for (int i = 0; i < owners; i++) {
+        int more = take_curves(profile, owner[i], curves, err);
+        if (more < 0)
+            return -1;
+        taken += more;
+    }
+    return check_curves(curves, ret_weakest, err) == 0 ? taken : -1;
 }
 
 int profile_link(const struct profile *profile, const char *name, const char *accelerator, struct link_profile *ret,
@@ -280,34 +315,31 @@ int profile_link(const struct profile *profile, const char *name, const char *ac
 {
     struct lookup lookup;
     struct link_profile link = {0};
-    const char *owner[PROFILE_CHAIN_MAX + 1];
     enum provenance weakest;
     if (lookup_start(profile, SECTION_LINK, name, &lookup, err) != 0)
         return -1;
     snprintf(link.name, sizeof(link.name), "%s", name);
     int bad = fill(&lookup, SECTION_LINK, "", &link, &weakest, err);
     link.provenance = provenance_of(&lookup, SECTION_LINK, "", "efficiency");
-    int owners = accelerator != NULL ? profile_chain(profile, SECTION_ACCELERATOR, accelerator, owner, err) : 0;
-    if (owners < 0 || bad != 0)
-        return -1;
-    owner[owners++] = "any";
-    int taken = 0, more = 0;
-    for (int i = 0; i < owners && more >= 0; i++, taken += more)
-        more = take_curves(profile, name, owner[i], &link, err);
-    if (more < 0 || check_curves(&link, &weakest, err) != 0)
+    const struct curves curves = {SECTION_LINK, name, link.n_curves, link.curve};
+    int taken = bad == 0 ? fill_curves(profile, accelerator, &curves, &weakest, err) : -1;
+    if (taken < 0)
         return -1;
     link.provenance = taken > 0 ? weakest : link.provenance;
     *ret = link;
     return 0;
 }
 
-int profile_fabric(const struct profile *profile, const char *name, struct fabric_profile *ret, struct err *err)
+int profile_fabric(const struct profile *profile, const char *name, const char *accelerator, struct fabric_profile *ret,
+                   struct err *err)
 {
     struct lookup lookup;
     struct fabric_profile fabric = {0};
+    const struct curves curves = {SECTION_FABRIC, name, fabric.n_curves, fabric.curve};
     enum provenance weakest;
     if (lookup_start(profile, SECTION_FABRIC, name, &lookup, err) != 0 ||
-        fill(&lookup, SECTION_FABRIC, "", &fabric, &weakest, err) != 0)
+        fill(&lookup, SECTION_FABRIC, "", &fabric, &weakest, err) != 0 ||
+        fill_curves(profile, accelerator, &curves, &weakest, err) < 0)
         return -1;
     snprintf(fabric.name, sizeof(fabric.name), "%s", name);
     fabric.provenance = provenance_of(&lookup, SECTION_FABRIC, "", "ar_eta");

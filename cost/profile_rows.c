@@ -105,23 +105,36 @@ static int key_parts(const char *key)
     return parts;
 }
 
+static int parse_level(const char *level, int64_t ranks, struct alpha_beta_key *ret)
+{
+    static const char over[] = "network-";
+    int64_t nodes = 0;
+    ret->network = strcmp(level, "node") != 0;
+    if (strncmp(level, over, strlen(over)) == 0) {
+        if (unit_parse_int(level + strlen(over), 2, ranks, &nodes, NULL) != 0)
+            return -1;
+    } else if (ret->network && strcmp(level, "network") != 0) {
+        return -1;
+    }
+    ret->nodes = (int)nodes;
+    return 0;
+}
+
 int profile_alpha_beta_key(const char *key, struct alpha_beta_key *ret)
 {
-    static const char *const levels[] = {"node", "network", NULL};
     struct alpha_beta_key k;
-    char op[32], ranks[16], level[16], line[8];
+    char op[32], ranks[16], level[20], line[8];
     int64_t n_ranks, n_line;
     if (key_parts(key) != 5 || !profile_key_part(key, 0, k.accelerator, sizeof(k.accelerator)) ||
         !profile_key_part(key, 1, op, sizeof(op)) || !profile_key_part(key, 2, ranks, sizeof(ranks)) ||
         !profile_key_part(key, 3, level, sizeof(level)) || !profile_key_part(key, 4, line, sizeof(line)))
         return -1;
-    int op_index = names_find(collective_names, op), level_index = names_find(levels, level);
-    if (op_index < 0 || level_index < 0 || unit_parse_int(ranks, 2, 1000000, &n_ranks, NULL) != 0 ||
-        unit_parse_int(line, 1, 3, &n_line, NULL) != 0)
+    int op_index = names_find(collective_names, op);
+    if (op_index < 0 || unit_parse_int(ranks, 2, 1000000, &n_ranks, NULL) != 0 ||
+        parse_level(level, n_ranks, &k) != 0 || unit_parse_int(line, 1, 3, &n_line, NULL) != 0)
         return -1;
     k.op = (enum collective_op)op_index;
     k.ranks = (int)n_ranks;
-    k.network = level_index == 1;
     k.line = (int)n_line;
     *ret = k;
     return 0;
@@ -153,7 +166,9 @@ static int check_key(const struct profile_row *row, const char *where, struct er
     case SECTION_ALPHA_BETA:
         if (profile_alpha_beta_key(row->key, &parsed) == 0)
             return 0;
-        return err_add(err, "%s: key '%s' is not accelerator/op/ranks/level/line, such as h100-sxm/all_reduce/8/node/1",
+        return err_add(err,
+                       "%s: key '%s' is not accelerator/op/ranks/level/line, such as h100-sxm/all_reduce/8/node/1 or "
+                       "h100-sxm/all_reduce/16/network-2/1",
                        where, row->key);
     case SECTION_KERNEL_POINT:
         if (is_word(row->key, PROFILE_KEY_MAX, "/") && key_parts(row->key) == 3)

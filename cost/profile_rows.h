@@ -57,12 +57,14 @@ void profile_rows_hash(const struct profile_rows *rows, char ret_hex[65]); /* of
 
 /* "a/b/c": the part of a key, copied; false when there is no such part or it does not fit. */
 bool profile_key_part(const char *key, int part, char *buffer, size_t size);
-/* A key of alpha_beta. level: "node" (one NVLink or PCIe domain) or "network". */
+/* A key of alpha_beta. level: "node" (one NVLink or PCIe domain), "network-N" (over N nodes, evenly), or "network" (over
+ * whole nodes, as many as the cluster needs for the ranks). */
 struct alpha_beta_key {
     char accelerator[48]; /* "any" = whichever */
     enum collective_op op;
     int ranks;
     bool network;
+    int nodes; /* of network-N, else 0 */
     int line; /* 1..3 */
 };
 int profile_alpha_beta_key(const char *key, struct alpha_beta_key *ret); /* 0 or -1 */

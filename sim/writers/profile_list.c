@@ -93,7 +93,7 @@ static int list_fabrics(const struct profile *profile, const char **names, FILE 
     table_column(table, "provenance", TABLE_LEFT);
     for (int i = 0; names[i] != NULL; i++) {
         struct fabric_profile fabric;
-        if (profile_fabric(profile, names[i], &fabric, err) != 0) {
+        if (profile_fabric(profile, names[i], NULL, &fabric, err) != 0) {
             bad = -1;
             continue;
         }
@@ -179,7 +179,7 @@ static int resolve(const struct profile *profile, enum profile_section kind, con
         ret->provenance = ret->link.provenance;
         break;
     case SECTION_FABRIC:
-        bad = profile_fabric(profile, name, &ret->fabric, err);
+        bad = profile_fabric(profile, name, NULL, &ret->fabric, err);
         ret->object = &ret->fabric;
         ret->provenance = ret->fabric.provenance;
         break;

@@ -135,6 +135,40 @@ static void test_lines_in_turn(void)
     CHECK_DOUBLE(collective_s(&c, &pair, COLLECTIVE_P2P, 1000), 5e-7, 1e-12);
 }
 
+/* A curve measured over nodes is the price of groups of that shape, and scales with others as the formulas do. */
+static void test_measured_network(void)
+{
+    static struct cluster plain, c;
+    load_cluster("{\"accelerator\": \"h100-sxm\", \"nodes\": 32}", &plain);
+    c = plain;
+    struct fabric_profile *f = &c.group[0].fabric;
+    f->n_curves[COLLECTIVE_ALL_REDUCE] = 1;
+    f->curve[COLLECTIVE_ALL_REDUCE][0] = (struct alpha_beta){.ranks = 16, .nodes = 2, .n_lines = 1, .line = {{.alpha_s = 200e-6, .bytes_per_s = 20e9}}};
+    struct span two = span_of(&c, 16, 1), four = span_of(&c, 32, 1), sixteen = span_of(&c, 128, 1), rail = span_of(&c, 2, 8), node = span_of(&c, 8, 1);
+    const enum collective_op op = COLLECTIVE_ALL_REDUCE;
+    for (double bytes = 1024; bytes < 1e10; bytes *= 8) {
+        double measured = 200e-6 + bytes * 2 * 15 / 16 / 20e9;
+        CHECK_DOUBLE(collective_s(&c, &two, op, bytes), measured, 1e-12);
+        CHECK_DOUBLE(collective_s(&c, &four, op, bytes), measured * collective_s(&plain, &four, op, bytes) / collective_s(&plain, &two, op, bytes), 1e-12);
+        CHECK(collective_s(&c, &sixteen, op, bytes) == collective_s(&plain, &sixteen, op, bytes)); /* too far */
+        CHECK(collective_s(&c, &rail, op, bytes) == collective_s(&plain, &rail, op, bytes));
+        CHECK(collective_s(&c, &node, op, bytes) == collective_s(&plain, &node, op, bytes));
+        CHECK(collective_s(&c, &two, COLLECTIVE_ALL_GATHER, bytes) == collective_s(&plain, &two, COLLECTIVE_ALL_GATHER, bytes));
+    }
+    c.link_quality = 0.5; /* below what was measured on sound links */
+    CHECK(collective_s(&c, &two, op, 1e9) > 1.3 * (200e-6 + 1e9 * 2 * 15 / 16 / 20e9));
+    c.link_quality = 1;
+    f->n_curves[op] = 2; /* a nearer one; of whole nodes */
+    f->curve[op][1] = (struct alpha_beta){.ranks = 64, .n_lines = 1, .line = {{.bytes_per_s = 10e9}}};
+    struct span eight = span_of(&c, 64, 1);
+    CHECK_DOUBLE(collective_s(&c, &eight, op, 1e9), 1e9 * 2 * 63 / 64 / 10e9, 1e-12);
+    CHECK_DOUBLE(collective_s(&c, &two, op, 1e9), 200e-6 + 1e9 * 2 * 15 / 16 / 20e9, 1e-12);
+    f->curve[op][0] = (struct alpha_beta){.ranks = 4, .nodes = 2, .n_lines = 1, .line = {{.bytes_per_s = 10e9}}}; /* had the NICs alone */
+    struct span half = span_of(&c, 4, 4);
+    CHECK_INT(half.ranks_per_node, 2);
+    CHECK_DOUBLE(collective_s(&c, &half, op, 1e9), 1e9 * 2 * 3 / 4 / 10e9, 1e-12); /* a NIC for each rank: nothing is shared */
+}
+
 /* One copy per rank or node is never slower than one per expert. */
 static void test_dispatch(void)
 {
@@ -217,6 +251,7 @@ int main(void)
     test_collectives_monotone();
     test_lines_in_turn();
     test_group_stays_in_node();
+    test_measured_network();
     test_dispatch();
     test_grouped_measured();
     test_routing();

@@ -137,7 +137,7 @@ static void test_shipped(void)
                   (j == 0 || a.attention[j].head_dim > a.attention[j - 1].head_dim));
     }
     for (int i = 0; fabrics[i] != NULL; i++)
-        CHECK_INT(profile_fabric(profile, fabrics[i], &fabric, &err), 0);
+        CHECK_INT(profile_fabric(profile, fabrics[i], NULL, &fabric, &err), 0);
     for (int i = 0; stacks[i] != NULL; i++)
         CHECK_INT(profile_stack(profile, stacks[i], &stack, &err), 0);
     CHECK_INT(err.count, 0);
@@ -151,7 +151,7 @@ static void test_shipped(void)
     CHECK_DOUBLE(a.gemm[RATE_16BIT].throttle, 0, 0); /* its own form whole, nothing of its base's */
     CHECK_INT(profile_link(profile, "nvlink4-h800", "h800-sxm", &link, &err), 0);
     CHECK_DOUBLE(link.bytes_per_s, 200e9, 1e-12);
-    CHECK_INT(profile_fabric(profile, "ib-ndr", &fabric, &err), 0);
+    CHECK_INT(profile_fabric(profile, "ib-ndr", NULL, &fabric, &err), 0);
     CHECK_DOUBLE(fabric.ar_h3_s, 95e-6, 1e-12);
     CHECK_INT(strlen(profile_sha256(profile)), 64);
     CHECK_STR(profile_name(profile), "default");
@@ -441,6 +441,41 @@ static void test_curves_inherited(void)
     profile_close(profile);
 }
 
+/* Curves of a network, by ranks and nodes; those inside a node are the link's. */
+static void test_network_curves(void)
+{
+    static const char rows[] =
+        HEADER "accelerator,like-h100,,base,h100-sxm,name,,,assumed,2026,x\n"
+               "alpha_beta,ib-ndr,h100-sxm/all_reduce/16/network-2/1,alpha_s,120,us,,,measured,2026,me\n"
+               "alpha_beta,ib-ndr,h100-sxm/all_reduce/16/network-2/1,bytes_per_s,90,GB/s,,,measured,2026,me\n"
+               "alpha_beta,ib-ndr,h100-sxm/all_reduce/16/network-16/1,alpha_s,150,us,,,measured,2026,me\n"
+               "alpha_beta,ib-ndr,h100-sxm/all_reduce/16/network-16/1,bytes_per_s,40,GB/s,,,measured,2026,me\n"
+               "alpha_beta,ib-ndr,h100-sxm/all_gather/32/network/1,alpha_s,150,us,,,measured,2026,me\n"
+               "alpha_beta,ib-ndr,h100-sxm/all_gather/32/network/1,bytes_per_s,40,GB/s,,,measured,2026,me\n";
+    struct err err = {0};
+    struct profile *profile;
+    struct fabric_profile fabric;
+    const char *path = store_rows("network.db", rows);
+    if (!CHECK_INT(profile_open(NULL, &profile, &err), 0))
+        return;
+    CHECK_INT(profile_layer(profile, path, &err), 0);
+    CHECK_INT(profile_fabric(profile, "ib-ndr", "like-h100", &fabric, &err), 0);
+    if (CHECK_INT(fabric.n_curves[COLLECTIVE_ALL_REDUCE], 2)) {
+        CHECK_INT(fabric.curve[COLLECTIVE_ALL_REDUCE][0].nodes, 2);
+        CHECK_DOUBLE(fabric.curve[COLLECTIVE_ALL_REDUCE][1].line[0].bytes_per_s, 40e9, 1e-12);
+    }
+    CHECK_INT(fabric.n_curves[COLLECTIVE_ALL_GATHER], 1);
+    CHECK_INT(fabric.curve[COLLECTIVE_ALL_GATHER][0].nodes, 0);
+    CHECK_INT(profile_fabric(profile, "ib-ndr", "a100-sxm-80gb", &fabric, &err), 0);
+    CHECK_INT(fabric.n_curves[COLLECTIVE_ALL_REDUCE], 0);
+    CHECK_INT(profile_fabric(profile, "roce", "h100-sxm", &fabric, &err), 0); /* based on ib-ndr, but another network */
+    CHECK_INT(fabric.n_curves[COLLECTIVE_ALL_REDUCE], 0);
+    CHECK_INT(err.count, 0);
+    profile_close(profile);
+    refused(HEADER "alpha_beta,x,y/all_reduce/8/network-1/1,alpha_s,8,us,,,measured,2026,s\n", "is not accelerator/op/ranks/level/line");
+    refused(HEADER "alpha_beta,x,y/all_reduce/8/network-9/1,alpha_s,8,us,,,measured,2026,s\n", "or h100-sxm/all_reduce/16/network-2/1");
+}
+
 static void test_bases(void)
 {
     static const char circle[] =
@@ -707,6 +742,7 @@ int main(void)
     test_layer();
     test_curve_replaced();
     test_curves_inherited();
+    test_network_curves();
     test_bases();
     test_round_trip();
     test_strange_files();
