@@ -16,8 +16,8 @@ enum { ROWS_MAX = 100000, DEVICES_MAX = 4096 };
 
 struct reader {
     struct nccl_log *log;
-    int op, ranks, nodes, n_devices;
-    bool crashed;
+    int op, ranks, nodes, n_devices, jobs; /* jobs: times that rank 0 named its device */
+    bool crashed, unparsed;                /* unparsed: text that begins as JSON and is none */
     char failure[120];
     struct { char host[64], bus[32]; } device[DEVICES_MAX];
 };
@@ -108,8 +108,10 @@ static void read_device(struct reader *r, const char *line)
         return;
     if (bus)
         snprintf(id, sizeof id, "%.*s", (int)strcspn(bus + 1, "]"), bus + 1);
-    if (rank == 0) /* a new job; two of them are two single-rank runs */
+    if (rank == 0) { /* a new job; two of them are two single-rank runs */
         r->n_devices = 0;
+        r->jobs++;
+    }
     bool new_host = true;
     for (int i = 0; i < r->n_devices; i++) {
         bool here = strcmp(r->device[i].host, host) == 0;
@@ -227,6 +229,7 @@ static bool read_json_line(struct reader *r, const char *line, size_t length, co
     struct err ignored = {0};
     if (json_parse(line, length, path, &root, &ignored) < 0) {
         r->log->broken++;
+        r->unparsed = true;
         return false;
     }
     int op = op_in(word(root, "name"));
@@ -276,8 +279,12 @@ int nccl_log_load(const char *path, int op, struct arena *arena, struct nccl_log
     free(text);
     if (ret->n > 0)
         return 0;
-    if (ret->empty > 0 || (r->ranks == 1 && !r->crashed))
+    if (ret->empty > 0 || (r->ranks == 1 && r->jobs > 1 && !r->crashed))
         return err_add(err, "log '%s': only single-rank or empty runs; nccl-tests must be built with MPI=1 to join the ranks", path);
+    if (ret->broken == 0 && !r->crashed)
+        return err_add(err, "log '%s': no row of measurements in it%s", path, r->ranks > 0 || r->op >= 0 ? "; it ends before its table" : "");
+    if (r->unparsed)
+        return err_add(err, "log '%s': it is no JSON that nccl-tests or rccl-tests write; was it cut off?", path);
     if (r->op < 0 && ret->broken > 0)
         return err_add(err, "log '%s': it does not say which operation was measured; state --op all_reduce or another", path);
     return err_add(err, "log '%s': no usable measurement in it (%d broken rows)%s%s", path, ret->broken, r->crashed ? "; the run failed: " : "", r->failure);
@@ -363,13 +370,22 @@ static int compare_points(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Latency alone, sizes cut off before the large ones: any rate would be a guess. */
+static bool rises(const struct point *largest, const struct nccl_fit *fit)
+{
+    static const double least = 0.1; /* of the time of the largest size that its bytes take */
+    double time = curve_time(fit->curve.line, fit->curve.n_lines, largest->bytes);
+    double latency = curve_time(fit->curve.line, fit->curve.n_lines, 0);
+    return fit->curve.n_lines > 0 && time - latency >= least * time;
+}
+
 int nccl_fit_series(const struct nccl_row *rows, int n, struct arena *arena, struct nccl_fit *ret)
 {
     struct point *points = arena_array(arena, (size_t)n + 1, sizeof *points);
     double *errors = arena_array(arena, (size_t)n + 1, sizeof *errors), best = (double)INFINITY;
     struct spread spread;
     memset(ret, 0, sizeof *ret);
-    if (n < 2 || n > 2000 || !(rows[0].bus_bytes_per_s > 0))
+    if (n < 2 || n > NCCL_SERIES_MAX || !(rows[0].bus_bytes_per_s > 0))
         return 0;
     for (int i = 0; i < n; i++)
         points[i] = (struct point){rows[i].bus_bytes_per_s * rows[i].time_s, rows[i].time_s};
@@ -382,6 +398,10 @@ int nccl_fit_series(const struct nccl_row *rows, int n, struct arena *arena, str
             ret->curve.n_lines = lines;
             memcpy(ret->curve.line, found, sizeof found);
         }
+    }
+    if (!rises(&points[n - 1], ret)) {
+        memset(ret, 0, sizeof *ret);
+        return 0;
     }
     ret->curve.ranks = rows[0].ranks;
     ret->curve.provenance = PROVENANCE_MEASURED;

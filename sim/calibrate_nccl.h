@@ -28,12 +28,13 @@ struct nccl_log {
 int nccl_log_load(const char *path, int op, struct arena *arena, struct nccl_log *ret, struct err *err);
 
 /* t = min over lines of alpha + V / B, V = bus bytes; one series: rows of one op, redop and rank count. median, p90 of
- * |predicted / measured - 1|. Returns the number of lines, 0 when there are fewer than two sizes. */
+ * |predicted / measured - 1|. Returns the number of lines, 0 when there are fewer than two sizes or the times hardly rise. */
 struct nccl_fit {
     struct alpha_beta curve;
     int n;
     double median, p90;
 };
+enum { NCCL_SERIES_MAX = 2000 }; /* rows; none of more */
 int nccl_fit_series(const struct nccl_row *rows, int n, struct arena *arena, struct nccl_fit *ret);
 
 #endif

@@ -14,24 +14,14 @@
 #include "cost/profile.h"
 #include "cost/profile_rows.h"
 #include "cost/profile_store.h"
+#include "sim/calibrate_answer.h"
 #include "sim/calibrate_gemm.h"
 #include "sim/calibrate_kernels.h"
-#include "sim/calibrate_nccl.h"
 #include "sim/calibrate_solve.h"
 #include "sim/inputs.h"
 #include "sim/writers/table.h"
 
-enum { FORMAT_TABLE, FORMAT_JSON, FORMAT_CSV };
-
-/* What is gathered and how it is written down. */
-struct answer {
-    const struct points_arguments *arguments;
-    struct profile_rows rows;
-    char date[16], source[200];
-    struct err *err;
-};
-
-static int add(struct answer *a, enum profile_section section, const char *name, const char *key, const char *field, double value, const char *unit)
+int answer_add(struct answer *a, enum profile_section section, const char *name, const char *key, const char *field, double value, const char *unit)
 {
     const struct profile_field *f = profile_field_find(section, field);
     struct profile_row row = {.section = section, .name = name, .key = key, .field = field, .unit = unit,
@@ -53,13 +43,13 @@ static enum rate rate_of(const char *dtype)
 static int add_gemm(struct answer *a, const struct gemm_fit *fit, enum rate rate)
 {
     const char *name = a->arguments->accelerator, *key = profile_rate_names[rate];
-    int bad = add(a, SECTION_GEMM, name, key, "eff", fit->form.eff, "1") | add(a, SECTION_GEMM, name, key, "t0_s", fit->form.t0_s, "us") |
-              add(a, SECTION_GEMM, name, key, "pad_m", fit->form.pad_m, "1") | add(a, SECTION_GEMM, name, key, "pad_n", fit->form.pad_n, "1") |
-              add(a, SECTION_GEMM, name, key, "pad_k", fit->form.pad_k, "1");
+    int bad = answer_add(a, SECTION_GEMM, name, key, "eff", fit->form.eff, "1") | answer_add(a, SECTION_GEMM, name, key, "t0_s", fit->form.t0_s, "us") |
+              answer_add(a, SECTION_GEMM, name, key, "pad_m", fit->form.pad_m, "1") | answer_add(a, SECTION_GEMM, name, key, "pad_n", fit->form.pad_n, "1") |
+              answer_add(a, SECTION_GEMM, name, key, "pad_k", fit->form.pad_k, "1");
     if (fit->form.tail > 0)
-        bad |= add(a, SECTION_GEMM, name, key, "round_m", fit->form.round_m, "1") | add(a, SECTION_GEMM, name, key, "tail", fit->form.tail, "1");
+        bad |= answer_add(a, SECTION_GEMM, name, key, "round_m", fit->form.round_m, "1") | answer_add(a, SECTION_GEMM, name, key, "tail", fit->form.tail, "1");
     if (fit->n_sustained > 0)
-        bad |= add(a, SECTION_ACCELERATOR, name, "", rate == RATE_16BIT ? "sustained" : "sustained_low", fit->sustained, "1");
+        bad |= answer_add(a, SECTION_ACCELERATOR, name, "", rate == RATE_16BIT ? "sustained" : "sustained_low", fit->sustained, "1");
     return bad;
 }
 
@@ -136,7 +126,7 @@ static int add_attention(struct answer *a, const struct attention_fit *fit)
     snprintf(key, sizeof key, "%d", fit->form.head_dim);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].value > 0)
-            bad |= add(a, SECTION_ATTENTION, name, key, numbers[i].field, numbers[i].value, numbers[i].unit);
+            bad |= answer_add(a, SECTION_ATTENTION, name, key, numbers[i].field, numbers[i].value, numbers[i].unit);
     return bad;
 }
 
@@ -218,7 +208,7 @@ static int run_experts(struct answer *a, const struct profile *profile, struct a
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         json_put_number(item, numbers[i].field, numbers[i].value);
         if (numbers[i].value > 0)
-            bad |= add(a, SECTION_EXPERT, a->arguments->accelerator, profile_rate_names[rate], numbers[i].field, numbers[i].value, numbers[i].unit);
+            bad |= answer_add(a, SECTION_EXPERT, a->arguments->accelerator, profile_rate_names[rate], numbers[i].field, numbers[i].value, numbers[i].unit);
     }
     json_put_number(item, "median_error", fit.median);
     json_put_number(item, "p90_error", fit.p90);
@@ -227,151 +217,7 @@ static int run_experts(struct answer *a, const struct profile *profile, struct a
     return bad;
 }
 
-/* ---- collectives ---- */
-
-static bool same_series(const struct nccl_row *a, const struct nccl_row *b)
-{
-    return a->op == b->op && a->ranks == b->ranks && a->nodes == b->nodes && strcmp(a->redop, b->redop) == 0;
-}
-
-static int add_curve(struct answer *a, const struct nccl_row *row, const struct nccl_fit *fit, const char *link)
-{
-    int bad = 0;
-    for (int i = 0; i < fit->curve.n_lines; i++) {
-        char key[PROFILE_KEY_MAX];
-        snprintf(key, sizeof key, "%s/%s/%d/%s/%d", a->arguments->accelerator, collective_names[row->op], row->ranks, row->nodes > 1 ? "network" : "node", i + 1);
-        bad |= add(a, SECTION_ALPHA_BETA, link, key, "alpha_s", fit->curve.line[i].alpha_s, "us") |
-               add(a, SECTION_ALPHA_BETA, link, key, "bytes_per_s", fit->curve.line[i].bytes_per_s, "GB/s");
-    }
-    return bad;
-}
-
-static void series_row(struct table *table, const struct nccl_row *row, const struct nccl_fit *fit)
-{
-    char lines[160] = "";
-    for (int i = 0, used = 0; i < fit->curve.n_lines; i++)
-        used += snprintf(lines + used, sizeof lines - (size_t)used, "%s%.1f us + V/%.1f GB/s", i ? ", " : "", fit->curve.line[i].alpha_s * 1e6,
-                         fit->curve.line[i].bytes_per_s * 1e-9);
-    table_cell(table, "%s", collective_names[row->op]);
-    table_cell(table, row->ranks > 0 ? "%d" : "?", row->ranks);
-    table_cell(table, row->nodes > 0 ? "%d" : "?", row->nodes);
-    table_cell(table, "%d", fit->n);
-    for (int i = 0; i < 2; i++)
-        if (fit->curve.n_lines > 0)
-            table_cell(table, "%.1f %%", 100 * (i == 0 ? fit->median : fit->p90));
-        else
-            table_cell(table, "%s", "");
-    table_cell(table, "%s", fit->curve.n_lines > 0 ? lines : "no line: too few sizes, or times that do not rise");
-}
-
-static struct json *series_to_json(const struct nccl_row *rows, const struct nccl_fit *fit)
-{
-    struct json *item = json_new_object();
-    double largest = 0, bus = 0, floor = 1e9;
-    json_put_string(item, "operation", collective_names[rows->op]);
-    json_put_string(item, "redop", rows->redop);
-    json_put_int(item, "ranks", rows->ranks);
-    json_put_int(item, "nodes", rows->nodes);
-    json_put_int(item, "sizes", fit->n);
-    for (int i = 0; i < fit->n; i++) {
-        floor = rows[i].time_s < floor ? rows[i].time_s : floor;
-        if (rows[i].size_bytes > largest) {
-            largest = rows[i].size_bytes;
-            bus = rows[i].bus_bytes_per_s;
-        }
-    }
-    json_put_number(item, "shortest_time_s", floor);
-    json_put_number(item, "largest_bytes", largest);
-    json_put_number(item, "bus_bytes_per_s_at_largest", bus);
-    json_put_number(item, "median_error", fit->median);
-    json_put_number(item, "p90_error", fit->p90);
-    struct json *lines = json_put_array(item, "lines");
-    for (int i = 0; i < fit->curve.n_lines; i++) {
-        struct json *line = json_new_object();
-        json_put_number(line, "alpha_s", fit->curve.line[i].alpha_s);
-        json_put_number(line, "bytes_per_s", fit->curve.line[i].bytes_per_s);
-        json_push(lines, line);
-    }
-    return item;
-}
-
-/* Gathers the rows of each series, in the order of the log, and fits them. */
-static int fit_log(struct answer *a, const struct nccl_log *log, const char *link, struct arena *arena, struct table *table, struct json *series)
-{
-    bool *done = arena_array(arena, (size_t)log->n, sizeof *done);
-    struct nccl_row *rows = arena_array(arena, (size_t)log->n, sizeof *rows);
-    int bad = 0;
-    for (int first = 0; first < log->n; first++) {
-        struct nccl_fit fit;
-        int n = 0;
-        for (int i = first; i < log->n && !done[first]; i++)
-            if (!done[i] && i != first && same_series(&log->row[first], &log->row[i])) {
-                done[i] = true;
-                rows[++n] = log->row[i];
-            }
-        if (done[first])
-            continue;
-        rows[0] = log->row[first];
-        fit.n = n + 1;
-        int lines = nccl_fit_series(rows, n + 1, arena, &fit);
-        fit.n = n + 1;
-        series_row(table, rows, &fit);
-        json_push(series, series_to_json(rows, &fit));
-        if (lines > 0 && rows[0].ranks > 1 && rows[0].nodes > 0 && link)
-            bad |= add_curve(a, rows, &fit, link);
-    }
-    return bad;
-}
-
-static void print_log(const struct nccl_log *log, const struct table *table)
-{
-    table_print(table, stdout);
-    printf("\n%d rows used", log->n);
-    if (log->broken > 0)
-        printf(", %d broken left out (cut off, split by other messages, or contradicting themselves)", log->broken);
-    if (log->empty > 0)
-        printf(", %d of size 0 or of one rank left out", log->empty);
-    printf(".\n");
-}
-
-static int run_nccl(struct answer *a, const struct profile *profile, struct arena *arena, struct json *root)
-{
-    static const char *const titles[] = {"ranks", "nodes", "sizes", "median", "p90", "fitted lines (V in bus bytes)"};
-    const struct points_arguments *p = a->arguments;
-    struct nccl_log log;
-    struct accelerator accelerator = {.default_link = ""};
-    int op = p->op ? names_find(collective_names, p->op) : -1;
-    char known[100];
-    if (p->op && op < 0)
-        return err_add(a->err, "--op '%s' is none of %s", p->op, names_join(collective_names, known, sizeof known));
-    if (p->accelerator && profile_accelerator(profile, p->accelerator, &accelerator, a->err) < 0)
-        return -1;
-    if (nccl_log_load(p->nccl, op, arena, &log, a->err) < 0)
-        return -1;
-    const char *link = p->link ? p->link : p->accelerator ? accelerator.default_link : NULL;
-    if (a->arguments->out && !p->accelerator)
-        return err_add(a->err, "--accelerator NAME is needed to write curves into a profile");
-    struct err warning = {0};
-    if (log.gpus_shared > 0) {
-        err_add(&warning, "%d ranks share a host and device with another: this is no link's speed, nothing is written", log.gpus_shared);
-        link = NULL;
-    }
-    inputs_print("calibrate", "warning: ", &warning);
-    struct table *table = table_new("  ");
-    table_column(table, "operation", TABLE_LEFT);
-    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
-        table_column(table, titles[i], i < 5 ? TABLE_RIGHT : TABLE_LEFT);
-    json_put_int(root, "rows", log.n);
-    json_put_int(root, "broken_rows", log.broken);
-    json_put_int(root, "empty_rows", log.empty);
-    int bad = fit_log(a, &log, link, arena, table, json_put_array(root, "series"));
-    if (p->format == FORMAT_TABLE)
-        print_log(&log, table);
-    table_free(table);
-    return bad;
-}
-
-/* ---- both ---- */
+/* ---- all of them ---- */
 
 static void print_answer(const struct answer *a, const struct json *root)
 {
@@ -403,7 +249,7 @@ int calibrate_points(const struct points_arguments *arguments, const struct prof
     if (result == 0 && arguments->experts)
         result = run_experts(&a, profile, &arena, root);
     if (result == 0 && arguments->nccl)
-        result = run_nccl(&a, profile, &arena, root);
+        result = calibrate_log(&a, profile, &arena, root);
     if (result == 0)
         print_answer(&a, root);
     if (result == 0 && arguments->out && a.rows.n > 0) {
@@ -413,5 +259,5 @@ int calibrate_points(const struct points_arguments *arguments, const struct prof
     json_free(root);
     profile_rows_release(&a.rows);
     arena_release(&arena);
-    return result == 0 ? EXIT_ANSWERED : result == PROFILE_STORE_MACHINE ? EXIT_MACHINE : EXIT_INPUT;
+    return result == 0 ? EXIT_ANSWERED : result == PROFILE_STORE_MACHINE ? EXIT_MACHINE : a.bad_option ? EXIT_USAGE : EXIT_INPUT;
 }

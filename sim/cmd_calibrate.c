@@ -46,7 +46,7 @@ static int parse(struct arguments *a, int argc, char **argv, bool *ret_help, str
         {"dtype", OPT_STRING, &a->points.dtype, 0, 0, NULL, "NAME", "rows of kernels to take (default bf16)"},
         {"gpu", OPT_STRING, &a->points.gpu, 0, 0, NULL, "NAME", "rows of kernels to take by their gpu column (default: all)"},
         {"op", OPT_STRING, &a->points.op, 0, 0, NULL, "NAME", "operation of a log that does not name it: all_reduce, all_gather, ..."},
-        {"link", OPT_STRING, &a->points.link, 0, 0, NULL, "NAME", "link or network of the curves (default: the accelerator's usual)"},
+        {"link", OPT_STRING, &a->points.link, 0, 0, NULL, "NAME", "link or network (for a log over several nodes) of the curves; default: those that clusters of the accelerator have by themselves"},
         {"only", OPT_STRING, &a->only, 0, 0, NULL, "NAME", "fit stack or accelerator numbers alone, or those of one name"},
         {"trust", OPT_STRING, &a->trust, 0, 0, NULL, "A", "fit only the runs whose trust column says so"},
         {"folds", OPT_INT, &a->folds, 0, 1000, NULL, "N", "parts of the cross-validation (default 10; 0 = none)"},
