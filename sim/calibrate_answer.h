@@ -18,6 +18,7 @@ struct answer {
     const struct points_arguments *arguments;
     struct profile_rows rows;
     char date[16], source[200];
+    struct gemm_form gemm; /* fitted by the same command; eff 0 = none */
     bool bad_option; /* what failed is the value of an option, not a file */
     struct err *err;
 };

@@ -30,6 +30,18 @@ int answer_add(struct answer *a, enum profile_section section, const char *name,
     return profile_rows_add(&a->rows, &row, a->err);
 }
 
+/* What a table did not measure of a form stays what it was (`before`, 0 = unknown). Where the accelerator's own rows do
+ * not say it, but its base's did, it is written: forms are taken whole from the first that has one. */
+static int keep(struct answer *a, const struct profile *profile, enum profile_section section, const char *key, const char *field, double before)
+{
+    const char *name = a->arguments->accelerator;
+    if (!(before > 0) || profile_rows_find(profile_rows_of(profile), section, name, key, field) != NULL)
+        return 0;
+    struct profile_row row = {.section = section, .name = name, .key = key, .field = field, .unit = "1", .value = before, .low = (double)NAN, .high = (double)NAN,
+                              .provenance = PROVENANCE_ASSUMED, .date = a->date, .source = "not measured: that of the accelerator's base"};
+    return profile_rows_add(&a->rows, &row, a->err);
+}
+
 /* ---- GEMM ---- */
 
 static enum rate rate_of(const char *dtype)
@@ -40,14 +52,15 @@ static enum rate rate_of(const char *dtype)
     return strncmp(dtype, "fp8", 3) == 0 ? RATE_FP8 : RATE_16BIT;
 }
 
+/* Every number that the formula has, so that none of a form below it stays: no throttle, and no tiles where none pay. */
 static int add_gemm(struct answer *a, const struct gemm_fit *fit, enum rate rate)
 {
     const char *name = a->arguments->accelerator, *key = profile_rate_names[rate];
     int bad = answer_add(a, SECTION_GEMM, name, key, "eff", fit->form.eff, "1") | answer_add(a, SECTION_GEMM, name, key, "t0_s", fit->form.t0_s, "us") |
               answer_add(a, SECTION_GEMM, name, key, "pad_m", fit->form.pad_m, "1") | answer_add(a, SECTION_GEMM, name, key, "pad_n", fit->form.pad_n, "1") |
               answer_add(a, SECTION_GEMM, name, key, "pad_k", fit->form.pad_k, "1");
-    if (fit->form.tail > 0)
-        bad |= answer_add(a, SECTION_GEMM, name, key, "round_m", fit->form.round_m, "1") | answer_add(a, SECTION_GEMM, name, key, "tail", fit->form.tail, "1");
+    bad |= answer_add(a, SECTION_GEMM, name, key, "round_m", fit->form.round_m, "1") | answer_add(a, SECTION_GEMM, name, key, "tail", fit->form.tail, "1") |
+           answer_add(a, SECTION_GEMM, name, key, "throttle", fit->form.throttle, "1") | answer_add(a, SECTION_GEMM, name, key, "throttle_s", fit->form.throttle_s, "us");
     if (fit->n_sustained > 0)
         bad |= answer_add(a, SECTION_ACCELERATOR, name, "", rate == RATE_16BIT ? "sustained" : "sustained_low", fit->sustained, "1");
     return bad;
@@ -111,12 +124,13 @@ static int run_gemm(struct answer *a, const struct profile *profile, struct aren
     if (p->format == FORMAT_TABLE)
         print_gemm(&fit, &accelerator, rate);
     json_put(root, "gemm", gemm_to_json(&fit));
-    return add_gemm(a, &fit, rate);
+    a->gemm = fit.form;
+    return add_gemm(a, &fit, rate) | keep(a, profile, SECTION_GEMM, profile_rate_names[rate], "wgrad", accelerator.gemm[rate].wgrad);
 }
 
 /* ---- attention ---- */
 
-static int add_attention(struct answer *a, const struct attention_fit *fit)
+static int add_attention(struct answer *a, const struct profile *profile, const struct accelerator *accelerator, const struct attention_fit *fit)
 {
     const char *name = a->arguments->accelerator;
     const struct { const char *field; double value; const char *unit; } numbers[] = {{"eff", fit->form.eff, "1"}, {"s0", fit->form.s0, "1"},
@@ -127,6 +141,9 @@ static int add_attention(struct answer *a, const struct attention_fit *fit)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].value > 0)
             bad |= answer_add(a, SECTION_ATTENTION, name, key, numbers[i].field, numbers[i].value, numbers[i].unit);
+    for (int i = 0; i < accelerator->n_attention && fit->n_backward == 0; i++)
+        if (accelerator->attention[i].head_dim == fit->form.head_dim)
+            bad |= keep(a, profile, SECTION_ATTENTION, key, "backward", accelerator->attention[i].backward);
     return bad;
 }
 
@@ -179,7 +196,7 @@ static int run_attention(struct answer *a, const struct profile *profile, struct
         json_put_int(item, "points", fits[i].n);
         json_put_int(item, "backward_points", fits[i].n_backward);
         json_push(list, item);
-        bad |= add_attention(a, &fits[i]);
+        bad |= add_attention(a, profile, &accelerator, &fits[i]);
     }
     return bad;
 }
@@ -192,8 +209,11 @@ static int run_experts(struct answer *a, const struct profile *profile, struct a
     struct expert_fit fit;
     struct kernel_choice choice = choice_of(a->arguments);
     enum rate rate = rate_of(choice.dtype);
-    if (find_accelerator(a, profile, rate, &accelerator) < 0 ||
-        calibrate_experts(a->arguments->experts, &accelerator, rate, &choice, arena, &fit, a->err) < 0)
+    if (find_accelerator(a, profile, rate, &accelerator) < 0)
+        return -1;
+    if (a->gemm.eff > 0) /* its pads are theirs, too */
+        accelerator.gemm[rate] = a->gemm;
+    if (calibrate_experts(a->arguments->experts, &accelerator, rate, &choice, arena, &fit, a->err) < 0)
         return -1;
     const struct { const char *field; double value; const char *unit; } numbers[] = {{"eff", fit.form.eff, "1"}, {"pad_m", fit.form.pad_m, "1"},
         {"t0_s", fit.form.t0_s, "us"}, {"act_mem_eff", fit.form.act_mem_eff, "1"}, {"wgrad", fit.form.wgrad, "1"}};
@@ -210,6 +230,8 @@ static int run_experts(struct answer *a, const struct profile *profile, struct a
         if (numbers[i].value > 0)
             bad |= answer_add(a, SECTION_EXPERT, a->arguments->accelerator, profile_rate_names[rate], numbers[i].field, numbers[i].value, numbers[i].unit);
     }
+    if (fit.n_wgrad == 0)
+        bad |= keep(a, profile, SECTION_EXPERT, profile_rate_names[rate], "wgrad", accelerator.expert[rate].wgrad);
     json_put_number(item, "median_error", fit.median);
     json_put_number(item, "p90_error", fit.p90);
     json_put_int(item, "points", fit.n);
