@@ -197,6 +197,8 @@ int calibrate_gemm(const char *path, const struct accelerator *accelerator, enum
     int n = 0, bursts = 0;
     memset(ret, 0, sizeof *ret);
     int result = csv_load(path, &csv, err);
+    if (result == 0)
+        result = kernel_choice_check(&csv, path, choice, err);
     struct shape *shapes = result == 0 ? arena_array(arena, csv.n_rows + 1, sizeof *shapes) : NULL;
     if (result == 0)
         result = read_shapes(&csv, path, choice->dtype, choice->gpu, shapes, &n, &ret->left_out, err);

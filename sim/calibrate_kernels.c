@@ -6,6 +6,7 @@
 #include "cost/base/arena.h"
 #include "cost/base/csv.h"
 #include "cost/base/err.h"
+#include "cost/base/names.h"
 #include "cost/base/unit.h"
 #include "cost/kernel.h"
 #include "sim/calibrate_form.h"
@@ -35,6 +36,22 @@ static bool chosen(const struct csv *csv, size_t row, const struct kernel_choice
 {
     return says(csv, row, "dtype", choice->dtype) && says(csv, row, "gpu", choice->gpu) && says(csv, row, "dist", "balanced") && says(csv, row, "mode", "burst") &&
            strcmp(text(csv, row, "bad"), "1") != 0;
+}
+
+int kernel_choice_check(const struct csv *csv, const char *path, const struct kernel_choice *choice, struct err *err)
+{
+    enum { GPUS_MAX = 20 };
+    const char *gpus[GPUS_MAX + 1] = {NULL};
+    char list[400];
+    int n = 0;
+    for (size_t row = 0; row < csv->n_rows && n < GPUS_MAX; row++) {
+        const char *gpu = text(csv, row, "gpu");
+        if (*gpu && says(csv, row, "dtype", choice->dtype) && says(csv, row, "gpu", choice->gpu) && names_find(gpus, gpu) < 0)
+            gpus[n++] = gpu;
+    }
+    if (n < 2)
+        return 0;
+    return err_add(err, "table '%s': rows of %d GPUs; state --gpu, one of %s", path, n, names_join(gpus, list, sizeof list));
 }
 
 /* ---- attention ---- */
@@ -125,6 +142,7 @@ int calibrate_attention(const char *path, const struct accelerator *accelerator,
     int n = 0, bad = 0;
     if (csv_load(path, &csv, err) < 0)
         return -1;
+    bad = kernel_choice_check(&csv, path, choice, err);
     struct core *cores = arena_array(arena, csv.n_rows + 1, sizeof *cores);
     double *seconds = arena_array(arena, csv.n_rows + 1, sizeof *seconds);
     for (size_t i = 0; i < sizeof widths / sizeof *widths && n < max && bad == 0; i++) {
@@ -215,6 +233,7 @@ int calibrate_experts(const char *path, const struct accelerator *accelerator, e
     memset(ret, 0, sizeof *ret);
     if (csv_load(path, &csv, err) < 0)
         return -1;
+    int result = kernel_choice_check(&csv, path, choice, err);
     struct group *groups = arena_array(arena, csv.n_rows + 1, sizeof *groups);
     double *seconds = arena_array(arena, csv.n_rows + 1, sizeof *seconds);
     struct form form = {EXPERT_PARAMETERS, expert_prior, expert_sigma, expert_seconds, &context, groups, sizeof *groups, seconds, 0};
@@ -222,8 +241,9 @@ int calibrate_experts(const char *path, const struct accelerator *accelerator, e
     double *share = arena_array(arena, (size_t)ret->n + 1, sizeof *share);
     for (int i = 0; i < ret->n; i++)
         share[i] = group_share(&groups[i], accelerator->peak_flop_per_s[rate], seconds[i]);
-    int result = 0;
-    if (ret->n < EXPERT_ROWS_MIN) {
+    if (result < 0) {
+        ret->n = 0;
+    } else if (ret->n < EXPERT_ROWS_MIN) {
         result = err_add(err, "table '%s': %d rows of grouped GEMMs (ng, m, n, k, time_us) or expert MLPs (tokens, hidden, inter, topk, experts, time_us); at least %d are needed",
                          path, ret->n, EXPERT_ROWS_MIN);
     } else if (form_check_shares(path, share, ret->n, err) < 0) {

@@ -11,11 +11,15 @@
 #include "cost/profile.h"
 
 struct arena;
+struct csv;
 struct err;
 
 struct kernel_choice {
     const char *dtype, *gpu; /* rows to take; "" = all */
 };
+
+/* -1 with a sentence when rows that `choice` takes are of several GPUs (column gpu): one form cannot be theirs. */
+int kernel_choice_check(const struct csv *csv, const char *path, const struct kernel_choice *choice, struct err *err);
 
 struct attention_fit {
     struct attention_form form; /* backward 0 = no backward rows */

@@ -44,12 +44,30 @@ static int keep(struct answer *a, const struct profile *profile, enum profile_se
 
 /* ---- GEMM ---- */
 
-static enum rate rate_of(const char *dtype)
+/* Formats of kernels by the names that tables give them; of 8 bits also fp8_block, fp8-static, fp8+cast, ... */
+static const struct { const char *name; enum rate rate; } dtypes[] = {
+    {"bf16", RATE_16BIT}, {"bfloat16", RATE_16BIT}, {"fp16", RATE_16BIT}, {"float16", RATE_16BIT}, {"half", RATE_16BIT}, {"fp32", RATE_FP32},
+    {"tf32", RATE_TF32}, {"fp8", RATE_FP8}, {"mxfp8", RATE_FP8}, {"nvfp4", RATE_FP4}};
+enum { DTYPES = sizeof dtypes / sizeof *dtypes };
+
+/* Which rows to take, and the rate of their kernels; -1 with a sentence for a --dtype that is none. */
+static int find_choice(struct answer *a, struct kernel_choice *ret, enum rate *ret_rate)
 {
-    int precision = names_find(precision_names, dtype);
-    if (precision >= 0)
-        return precision_rate((enum precision)precision);
-    return strncmp(dtype, "fp8", 3) == 0 ? RATE_FP8 : RATE_16BIT;
+    const struct points_arguments *p = a->arguments;
+    const char *names[DTYPES + 1] = {NULL};
+    char known[200];
+    *ret = (struct kernel_choice){p->dtype ? p->dtype : "bf16", p->gpu ? p->gpu : ""};
+    for (int i = 0; i < DTYPES; i++) {
+        names[i] = dtypes[i].name;
+        *ret_rate = dtypes[i].rate;
+        if (strcmp(dtypes[i].name, ret->dtype) == 0)
+            return 0;
+    }
+    *ret_rate = RATE_FP8;
+    if (strncmp(ret->dtype, "fp8", 3) == 0 && strchr("-_+", ret->dtype[3]))
+        return 0;
+    a->bad_option = true;
+    return err_add(a->err, "--dtype '%s' is none of %s, or fp8 with what kind it is (fp8_block)", ret->dtype, names_join(names, known, sizeof known));
 }
 
 /* Every number that the formula has, so that none of a form below it stays: no throttle, and no tiles where none pay. */
@@ -101,14 +119,11 @@ static struct json *gemm_to_json(const struct gemm_fit *fit)
 static int find_accelerator(struct answer *a, const struct profile *profile, enum rate rate, struct accelerator *ret)
 {
     const struct points_arguments *p = a->arguments;
-    if (profile_accelerator(profile, p->accelerator, ret, a->err) < 0)
+    if (profile_accelerator(profile, p->accelerator, ret, a->err) < 0) {
+        a->bad_option = true;
         return -1;
+    }
     return ret->peak_flop_per_s[rate] > 0 ? 0 : err_add(a->err, "accelerator '%s' has no %s rate", p->accelerator, profile_rate_names[rate]);
-}
-
-static struct kernel_choice choice_of(const struct points_arguments *p)
-{
-    return (struct kernel_choice){p->dtype ? p->dtype : "bf16", p->gpu ? p->gpu : ""};
 }
 
 static int run_gemm(struct answer *a, const struct profile *profile, struct arena *arena, struct json *root)
@@ -116,9 +131,9 @@ static int run_gemm(struct answer *a, const struct profile *profile, struct aren
     const struct points_arguments *p = a->arguments;
     struct accelerator accelerator;
     struct gemm_fit fit;
-    struct kernel_choice choice = choice_of(p);
-    enum rate rate = rate_of(choice.dtype);
-    if (find_accelerator(a, profile, rate, &accelerator) < 0 ||
+    struct kernel_choice choice;
+    enum rate rate;
+    if (find_choice(a, &choice, &rate) < 0 || find_accelerator(a, profile, rate, &accelerator) < 0 ||
         calibrate_gemm(p->gemm, &accelerator, rate, &choice, arena, &fit, a->err) < 0)
         return -1;
     if (p->format == FORMAT_TABLE)
@@ -177,8 +192,14 @@ static int run_attention(struct answer *a, const struct profile *profile, struct
     enum { WIDTHS_MAX = 10 };
     struct accelerator accelerator;
     struct attention_fit fits[WIDTHS_MAX];
-    struct kernel_choice choice = choice_of(a->arguments);
-    int bad = 0, n = find_accelerator(a, profile, RATE_16BIT, &accelerator);
+    struct kernel_choice choice;
+    enum rate rate;
+    int bad = 0, n = find_choice(a, &choice, &rate);
+    if (n == 0 && rate != RATE_16BIT) {
+        a->bad_option = true;
+        n = err_add(a->err, "--dtype '%s': attention is priced in 16 bit; fit rows of bf16 or fp16", choice.dtype);
+    }
+    n = n < 0 ? n : find_accelerator(a, profile, RATE_16BIT, &accelerator);
     n = n < 0 ? n : calibrate_attention(a->arguments->attention, &accelerator, &choice, arena, fits, WIDTHS_MAX, a->err);
     if (n < 0)
         return -1;
@@ -207,9 +228,9 @@ static int run_experts(struct answer *a, const struct profile *profile, struct a
 {
     struct accelerator accelerator;
     struct expert_fit fit;
-    struct kernel_choice choice = choice_of(a->arguments);
-    enum rate rate = rate_of(choice.dtype);
-    if (find_accelerator(a, profile, rate, &accelerator) < 0)
+    struct kernel_choice choice;
+    enum rate rate;
+    if (find_choice(a, &choice, &rate) < 0 || find_accelerator(a, profile, rate, &accelerator) < 0)
         return -1;
     if (a->gemm.eff > 0) /* its pads are theirs, too */
         accelerator.gemm[rate] = a->gemm;

@@ -85,5 +85,28 @@ head -4 two.log >head.log
 refused 3 'no row of measurements in it; it ends before its table' "$plansim" calibrate --nccl-tests head.log --accelerator h100-sxm --out no.db
 printf '{"results": [{"size": 8,\n' >cut.json
 refused 3 'no JSON that nccl-tests or rccl-tests write; was it cut off' "$plansim" calibrate --nccl-tests cut.json --accelerator h100-sxm --out no.db
+# Tables of kernels: formats, GPUs, rows that are no measurements.
+gemms() { # GPU FACTOR
+    for m in 512 2048 8192; do for n in 1024 4096; do for k in 1024 4096; do
+        awk -v m=$m -v n=$n -v k=$k -v gpu="$1" -v factor="$2" 'BEGIN { printf "%s,%d,%d,%d,%.3f\n", gpu, m, n, k, factor * (5 + 2 * m * n * k / 6e8) }'
+    done; done; done
+}
+{ echo gpu,m,n,k,time_us; gemms mine 1; } >gemm.csv
+expect 0 "$plansim" calibrate --gemm gemm.csv --accelerator h100-sxm
+stdout_has '^12 shapes'
+for dtype in int4 rubbish fp8x; do
+    refused 2 "--dtype '$dtype' is none of bf16, .*nvfp4, or fp8" "$plansim" calibrate --gemm gemm.csv --accelerator h100-sxm --dtype $dtype --out no.db
+    refused 2 "--dtype '$dtype' is none of" "$plansim" calibrate --attention gemm.csv --accelerator h100-sxm --dtype $dtype --out no.db
+    refused 2 "--dtype '$dtype' is none of" "$plansim" calibrate --experts gemm.csv --accelerator h100-sxm --dtype $dtype --out no.db
+done
+refused 2 'attention is priced in 16 bit' "$plansim" calibrate --attention gemm.csv --accelerator h100-sxm --dtype fp8 --out no.db
+expect 0 "$plansim" calibrate --gemm gemm.csv --accelerator h100-sxm --dtype fp8_block
+stdout_has '^GEMM of h100-sxm, fp8:'
+{ cat gemm.csv; gemms theirs 2; } >both.csv
+for kernel in gemm attention experts; do
+    refused 3 'rows of 2 GPUs; state --gpu, one of mine, theirs' "$plansim" calibrate --$kernel both.csv --accelerator h100-sxm --out no.db
+done
+expect 0 "$plansim" calibrate --gemm both.csv --accelerator h100-sxm --gpu mine
+stdout_has '^12 shapes'
 [ ! -e no.db ] || fail 'a profile was written'
 finish
