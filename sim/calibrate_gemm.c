@@ -44,24 +44,46 @@ static bool wanted(const char *cell, const char *choice)
     return !*choice || !*cell || strcmp(cell, choice) == 0;
 }
 
-/* 1 taken, 0 another kind, -1 no usable measurement. */
+static bool whole(double x)
+{
+    return !(floor(x) < x);
+}
+
+enum { TAKEN = GEMM_FAULTS, OTHER_KIND };
+
+/* TAKEN, OTHER_KIND, or what is wrong with the row. */
 static int read_shape(const struct csv *csv, size_t row, const struct columns *at, const char *dtype, const char *gpu, struct shape *ret)
 {
     const char *mode = csv_cell(csv, row, at->mode);
     double time_us;
     if (!wanted(csv_cell(csv, row, at->dtype), dtype) || !wanted(csv_cell(csv, row, at->gpu), gpu))
-        return 0;
+        return OTHER_KIND;
     ret->looped = strcmp(mode, "sustained") == 0;
     if (*mode && !ret->looped && strcmp(mode, "burst") != 0)
-        return 0;
-    if (!reads(csv, row, at->m, &ret->m) || !reads(csv, row, at->n, &ret->n) || !reads(csv, row, at->k, &ret->k) ||
-        !(reads(csv, row, at->median, &time_us) || reads(csv, row, at->time, &time_us)))
-        return -1;
+        return OTHER_KIND;
+    if (!reads(csv, row, at->m, &ret->m) || !reads(csv, row, at->n, &ret->n) || !reads(csv, row, at->k, &ret->k))
+        return GEMM_NO_SIZE;
+    if (!reads(csv, row, at->median, &time_us) && !reads(csv, row, at->time, &time_us))
+        return GEMM_NO_TIME;
     ret->time_s = time_us * 1e-6;
-    return fmin(ret->m, fmin(ret->n, ret->k)) >= smallest_dimension ? 1 : -1;
+    if (!whole(ret->m) || !whole(ret->n) || !whole(ret->k))
+        return GEMM_FRACTION;
+    return fmin(ret->m, fmin(ret->n, ret->k)) >= smallest_dimension ? TAKEN : GEMM_SMALL;
 }
 
-static int read_shapes(const struct csv *csv, const char *path, const char *dtype, const char *gpu, struct shape *shapes, int *ret_n, int *ret_left_out,
+const char *gemm_faults(const struct gemm_fit *fit, char *ret, size_t size)
+{
+    static const char *const whys[GEMM_FAULTS] = {"with a dimension under 256", "whose m, n or k is no whole number", "whose m, n or k is no positive number",
+                                                  "whose time_us is no positive number"};
+    size_t used = 0;
+    *ret = '\0';
+    for (int i = 0; i < GEMM_FAULTS && used < size; i++)
+        if (fit->fault[i] > 0)
+            used += (size_t)snprintf(ret + used, size - used, "%s%d %s", used > 0 ? ", " : "", fit->fault[i], whys[i]);
+    return ret;
+}
+
+static int read_shapes(const struct csv *csv, const char *path, const char *dtype, const char *gpu, struct shape *shapes, int *ret_n, struct gemm_fit *ret,
                        struct err *err)
 {
     struct columns at = {csv_column(csv, "m"), csv_column(csv, "n"), csv_column(csv, "k"), csv_column(csv, "time_us"), csv_column(csv, "time_med_us"),
@@ -70,8 +92,11 @@ static int read_shapes(const struct csv *csv, const char *path, const char *dtyp
         return err_add(err, "table '%s': needs the columns m, n, k and time_us", path);
     for (size_t row = 0; row < csv->n_rows; row++) {
         int taken = read_shape(csv, row, &at, dtype, gpu, &shapes[*ret_n]);
-        *ret_n += taken > 0;
-        *ret_left_out += taken < 0;
+        *ret_n += taken == TAKEN;
+        if (taken < GEMM_FAULTS) {
+            ret->fault[taken]++;
+            ret->left_out++;
+        }
     }
     return 0;
 }
@@ -180,13 +205,12 @@ static void fit_best(const struct shape *shapes, int n, struct machine *machine,
         *ret = tiled;
 }
 
-static int too_few(const char *path, const struct kernel_choice *choice, int n, int left_out, struct err *err)
+static int too_few(const char *path, const struct kernel_choice *choice, int n, const struct gemm_fit *fit, struct err *err)
 {
-    char left[96] = "";
-    if (left_out > 0)
-        snprintf(left, sizeof left, " (%d more have a dimension under %g, or no positive time_us)", left_out, smallest_dimension);
-    return err_add(err, "table '%s': %d burst GEMMs of dtype %s%s%s%s; at least 3 are needed, some 40 are good", path, n, choice->dtype, *choice->gpu ? " and gpu " : "",
-                   choice->gpu, left);
+    char left[240];
+    gemm_faults(fit, left, sizeof left);
+    return err_add(err, "table '%s': %d burst GEMMs of dtype %s%s%s%s%s%s; at least 3 are needed, some 40 are good", path, n, choice->dtype,
+                   *choice->gpu ? " and gpu " : "", choice->gpu, *left ? " (left out: " : "", left, *left ? ")" : "");
 }
 
 int calibrate_gemm(const char *path, const struct accelerator *accelerator, enum rate rate, const struct kernel_choice *choice, struct arena *arena,
@@ -201,11 +225,11 @@ int calibrate_gemm(const char *path, const struct accelerator *accelerator, enum
         result = kernel_choice_check(&csv, path, choice, err);
     struct shape *shapes = result == 0 ? arena_array(arena, csv.n_rows + 1, sizeof *shapes) : NULL;
     if (result == 0)
-        result = read_shapes(&csv, path, choice->dtype, choice->gpu, shapes, &n, &ret->left_out, err);
+        result = read_shapes(&csv, path, choice->dtype, choice->gpu, shapes, &n, ret, err);
     csv_release(&csv);
     bursts = split(shapes, n);
     if (result == 0 && bursts < 3)
-        result = too_few(path, choice, bursts, ret->left_out, err);
+        result = too_few(path, choice, bursts, ret, err);
     if (result != 0)
         return result;
     double *measured_s = arena_array(arena, (size_t)n, sizeof *measured_s);

@@ -8,6 +8,8 @@
 #ifndef SIM_CALIBRATE_GEMM_H
 #define SIM_CALIBRATE_GEMM_H
 
+#include <stddef.h>
+
 #include "cost/precision.h"
 #include "cost/profile.h"
 #include "sim/calibrate_kernels.h"
@@ -15,13 +17,20 @@
 struct arena;
 struct err;
 
+/* Why a row is not fitted. */
+enum gemm_fault { GEMM_SMALL, GEMM_FRACTION, GEMM_NO_SIZE, GEMM_NO_TIME, GEMM_FAULTS };
+
 struct gemm_fit {
     struct gemm_form form;
-    int n, left_out;          /* shapes fitted; rows with a dimension under 256, or no measurement */
+    int n, left_out;          /* shapes fitted; rows that are not */
+    int fault[GEMM_FAULTS];   /* those by why */
     double median, p90;       /* |predicted / measured - 1| */
     double sustained;         /* burst / looped time of long GEMMs; 0 = no such rows */
     int n_sustained;
 };
+
+/* "2 with a dimension under 256, 1 whose time_us is no positive number"; "" of none. Returns ret. */
+const char *gemm_faults(const struct gemm_fit *fit, char *ret, size_t size);
 
 /* CSV with m, n, k and time_us (time_med_us where there is one); rows of another dtype, gpu or mode are left out. */
 int calibrate_gemm(const char *path, const struct accelerator *accelerator, enum rate rate, const struct kernel_choice *choice, struct arena *arena,

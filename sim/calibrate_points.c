@@ -86,13 +86,14 @@ static int add_gemm(struct answer *a, const struct gemm_fit *fit, enum rate rate
 
 static void print_gemm(const struct gemm_fit *fit, const struct accelerator *accelerator, enum rate rate)
 {
+    char left[240];
     printf("GEMM of %s, %s: t = %.3g us + 2 (m+%.3g)(n+%.3g)(k+%.3g) / (%.4g TFLOP/s x %.3f)\n", accelerator->name, profile_rate_names[rate],
            fit->form.t0_s * 1e6, fit->form.pad_m, fit->form.pad_n, fit->form.pad_k, accelerator->peak_flop_per_s[rate] * 1e-12, fit->form.eff);
     if (fit->form.tail > 0)
         printf("m rounded %.2f of the way to whole tiles of 128; %.2f of the last wave's tail paid\n", fit->form.round_m, fit->form.tail);
     printf("%d shapes, |error| median %.1f %%, p90 %.1f %%", fit->n, 100 * fit->median, 100 * fit->p90);
     if (fit->left_out > 0)
-        printf("; %d rows left out: a dimension under 256, or no measurement", fit->left_out);
+        printf("; rows left out: %s", gemm_faults(fit, left, sizeof left));
     if (fit->n_sustained > 0)
         printf(".\nSustained: %.3f of the burst speed over %d long GEMMs", fit->sustained, fit->n_sustained);
     else

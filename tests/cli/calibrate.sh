@@ -108,5 +108,8 @@ for kernel in gemm attention experts; do
 done
 expect 0 "$plansim" calibrate --gemm both.csv --accelerator h100-sxm --gpu mine
 stdout_has '^12 shapes'
+{ cat gemm.csv; printf 'mine,%s\n' 64,4096,4096,9 1024.5,4096,4096,90 -1024,4096,4096,90 nan,4096,4096,90 1024,4096,4096,-90 1024,4096,4096,nan 1024,4096,4096,; } >odd.csv
+expect 0 "$plansim" calibrate --gemm odd.csv --accelerator h100-sxm
+stdout_has '^12 shapes.*; rows left out: 1 with a dimension under 256, 1 whose m, n or k is no whole number, 2 whose m, n or k is no positive number, 3 whose time_us is no positive number'
 [ ! -e no.db ] || fail 'a profile was written'
 finish

@@ -96,7 +96,7 @@ expect few 3 "$program" calibrate --gemm few.csv --accelerator h100-sxm
 says err 'at least 3'
 printf 'm,n,k,time_us\n512,512,512,nan\n512,512,512,-1\n512,512,8,1\n' > broken.csv
 expect broken 3 "$program" calibrate --gemm broken.csv --accelerator h100-sxm
-says err "0 burst GEMMs of dtype bf16 (3 more have a dimension under 256, or no positive time_us)"
+says err "0 burst GEMMs of dtype bf16 (left out: 1 with a dimension under 256, 2 whose time_us is no positive number)"
 expect whose 2 "$program" calibrate --gemm few.csv
 says err '--accelerator NAME is needed'
 expect no-groups 2 "$program" calibrate --gemm few.csv --accelerator h100-sxm --leave-groups-out
