@@ -179,6 +179,18 @@ static void make_prices(struct search_worker *w)
     layer_prices_fill(&w->prices, w->question, &w->plan, question_stack(w->question, w->plan.stack));
 }
 
+/* Does some schedule that may be tried keep one table for embedding and tied head? */
+static bool may_share_table(const struct search_worker *w)
+{
+    struct plan plan = w->plan;
+    for (int s = 0; s < SCHEDULES; s++) {
+        plan.schedule = (enum plan_schedule)s;
+        if (w->options->schedules & 1u << s && stages_ends_share(&plan))
+            return true;
+    }
+    return false;
+}
+
 /* What the mean rank holds at least: its states under the most ZeRO that may be
  * tried, one micro-batch fully recomputed, nothing temporary. Some rank holds more. */
 static double least_bytes(struct search_worker *w)
@@ -196,7 +208,7 @@ static double least_bytes(struct search_worker *w)
         load.expert_params += n * shard.expert;
         load.kept_bytes += offloads ? 0 : n * w->prices.kind[kind].kept_full_bytes;
     }
-    load.dense_params += (ops_shard_embedding(model, p) + (model->tied && p->pp == 1 ? 0 : ops_shard_head(model, p))) / p->pp;
+    load.dense_params += (ops_shard_embedding(model, p) + (model->tied && may_share_table(w) ? 0 : ops_shard_head(model, p))) / p->pp;
     if (p->lora_rank > 0) { /* adapters come on top */
         load.frozen_dense = load.dense_params;
         load.frozen_expert = load.expert_params;

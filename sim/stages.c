@@ -182,6 +182,18 @@ static void add_layers(const struct stages *s, struct stage_price *stage, const 
     stage->shape_params = fmax(stage->shape_params, dense + expert / local);
 }
 
+static bool v_placement(enum plan_schedule schedule)
+{
+    return schedule == SCHEDULE_ZB_V || schedule == SCHEDULE_ZB_V_AUTO || schedule == SCHEDULE_V_HALF || schedule == SCHEDULE_V_MIN ||
+           schedule == SCHEDULE_1F1B_V || schedule == SCHEDULE_DUALPIPE_V;
+}
+
+bool stages_ends_share(const struct plan *plan)
+{
+    enum placement placement = schedule_of(plan->schedule)->placement;
+    return plan->pp == 1 || plan->vocab_parallel != VOCAB_EDGES || placement == PLACEMENT_V || placement == PLACEMENT_BIDIR;
+}
+
 static int recomputed_layers(const struct plan *plan, int layers)
 {
     if (plan->recompute != RECOMPUTE_FULL)
@@ -202,6 +214,25 @@ static void add_edge(const struct stages *s, struct stage_price *stage, const st
     stage->largest_layer_params = largest;
     stage->shape_params = shape;
     stage->edge_params += part * params;
+}
+
+/* A tied head that is another stage than the embedding, but on its rank, gathers and scatters the one table a second time. */
+static void add_head(const struct stages *s, struct stage_price *stage, double part)
+{
+    const struct model *model = s->question->model;
+    double own = ops_shard_head(model, s->plan), table = ops_vocab_per_rank(model, s->plan) * (double)model->hidden;
+    if (!model->tied || !stages_ends_share(s->plan)) {
+        add_edge(s, stage, &s->prices->head, part, own);
+        return;
+    }
+    if (s->n == 1) {
+        add_edge(s, stage, &s->prices->head, part, own - table);
+        return;
+    }
+    add_edge(s, stage, &s->prices->head, part, own);
+    stage->dense_params -= part * table;
+    stage->edge_params -= part * table;
+    stage->frozen_dense -= s->plan->lora_rank > 0 ? part * table : 0;
 }
 
 static void fill_stage(const struct stages *s, int index, int first_layer, int layers, struct stage_price *stage)
@@ -234,7 +265,7 @@ static void fill_stage(const struct stages *s, int index, int first_layer, int l
         stage->working_bytes = fmax(0, stage->working_bytes - (splits ? stage->b_bytes : prices->head.kept_bytes));
     }
     if (spread ? index < plan->pp : index == s->n - 1)
-        add_edge(s, stage, &prices->head, part, model->tied && s->n == 1 ? (double)model->hidden : ops_shard_head(model, plan));
+        add_head(s, stage, part);
     if (index == s->n - 1) {
         if (model->mtp_modules > 0) {
             struct layer_shard shard, sum = {.dense = 2.0 * (double)model->hidden * (double)model->hidden / plan->tp};
@@ -347,12 +378,6 @@ void stages_fill(struct stages *ret, const struct question *question, const stru
         }
         layer += layers;
     }
-}
-
-static bool v_placement(enum plan_schedule schedule)
-{
-    return schedule == SCHEDULE_ZB_V || schedule == SCHEDULE_ZB_V_AUTO || schedule == SCHEDULE_V_HALF || schedule == SCHEDULE_V_MIN ||
-           schedule == SCHEDULE_1F1B_V || schedule == SCHEDULE_DUALPIPE_V;
 }
 
 int stages_rank_of(const struct plan *plan, int stage)

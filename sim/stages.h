@@ -67,6 +67,9 @@ void stages_place(const struct question *question, const struct plan *plan, stru
 void stages_fill(struct stages *ret, const struct question *question, const struct plan *plan, const struct layer_prices *prices,
                  const struct stage_places *places, struct stage_price *stage);
 int stages_rank_of(const struct plan *plan, int stage); /* loop or V placement */
+/* Whether the rank that has the embedding, or a part of it, has the head as well: a tied one is the same table there. DualPipe:
+ * of opposite directions; a rank's two modules then use one table, as its pair rank's do. */
+bool stages_ends_share(const struct plan *plan);
 /* Whether the rank's stages are all the same as those of the rank before it. */
 bool stages_rank_same(const struct stages *stages, int rank);
 /* The rank's stages into *ret (sums; largest_layer and working are maxima). */

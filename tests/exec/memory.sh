@@ -11,6 +11,10 @@ cat >"$scratch/moe.json" <<END
  "num_key_value_heads":4,"vocab_size":1024,"max_position_embeddings":1024,"rms_norm_eps":1e-5,"hidden_act":"silu",
  "num_local_experts":4,"num_experts_per_tok":2}
 END
+cat >"$scratch/tied.json" <<END
+{"model_type":"gpt2","n_embd":96,"n_head":4,"n_layer":4,"n_positions":256,"vocab_size":4000,"activation_function":"gelu_new",
+ "layer_norm_epsilon":1e-5}
+END
 for ranks in 1 2; do
     mpirun -np $ranks "$planexec" profile --out "$scratch/$ranks.db" --cluster "$scratch/$ranks.json" --budget-ms 1 \
         >"$scratch/out" 2>&1 || { cat "$scratch/out"; exit 1; }
@@ -52,5 +56,10 @@ done <<'END'
 2 moe "zero":2,"global_batch":8,"dp":2
 2 moe "zero":3,"global_batch":8,"dp":2
 2 moe "zero":0,"global_batch":8,"tp":2
+2 tied "zero":0,"global_batch":8,"pp":2
+2 tied "zero":0,"global_batch":8,"pp":2,"vp":2,"schedule":"zb-v"
+2 tied "zero":0,"global_batch":8,"pp":2,"vp":2,"schedule":"v-min"
+2 tied "zero":0,"global_batch":8,"pp":2,"vp":2,"schedule":"dualpipev"
+2 tied "zero":0,"global_batch":8,"pp":2,"schedule":"dualpipe"
 END
 [ "$failed" -eq 0 ]

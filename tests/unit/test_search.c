@@ -425,6 +425,42 @@ static void test_other_chunks(void)
         CHECK(first_s(&o) >= free_s * (1 - 1e-12));
 }
 
+/* Slices of a tied embedding and head, or both ends of a V, are one table: it is held once, and what then fits is found. */
+static void test_tied_table(void)
+{
+    static const struct { const char *fix; uint32_t schedules; double tables; } rows[] = { /* that rank 0 has less of than untied */
+        {"pp=4,tp=1,zero=0,vocab_parallel=pipeline", 1u << SCHEDULE_1F1B, 0.25}, {"pp=4,tp=1,zero=0", 1u << SCHEDULE_ZB_V, 1},
+        {"pp=4,tp=1,zero=0", 1u << SCHEDULE_DUALPIPE, 1}, {"pp=4,tp=1,zero=0", 1u << SCHEDULE_1F1B, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct search_options o;
+        struct search_result r;
+        struct err err = {0};
+        static struct prediction tied, apart;
+        load("hwprofiles/models/llama-3.1-8b.json", "{\"accelerator\": \"h100-sxm\", \"nodes\": 1}");
+        in.model.vocab = 1 << 20;
+        in.question.memory_limit_bytes = 1e15;
+        search_defaults(&o);
+        CHECK_INT(search_parse_fix(rows[i].fix, NULL, &o, &err), 0);
+        o.base.global_batch = 16;
+        o.base.seq_len = 512;
+        o.schedules = rows[i].schedules;
+        CHECK_INT(search_run(&in.question, &o, &r, &err), 0);
+        if (!CHECK(r.n > 0))
+            continue;
+        struct plan plan = r.plans[0].plan;
+        search_release(&r);
+        CHECK_INT(predict_plan(&in.question, &plan, &apart, &err), 0);
+        in.model.tied = true;
+        CHECK_INT(predict_plan(&in.question, &plan, &tied, &err), 0);
+        double table = (double)in.model.vocab * (double)in.model.hidden;
+        CHECK_DOUBLE(apart.stage[0].bytes[MEMORY_WEIGHTS] - tied.stage[0].bytes[MEMORY_WEIGHTS], 2 * rows[i].tables * table, 1e-9);
+        in.question.memory_limit_bytes = tied.peak_bytes * 1.001;
+        CHECK_INT(search_run(&in.question, &o, &r, &err), 0);
+        CHECK(r.n > 0);
+        search_release(&r);
+    }
+}
+
 int main(void)
 {
     test_split();
@@ -440,6 +476,7 @@ int main(void)
     test_no_schedule_hides();
     test_first_of_many();
     test_other_chunks();
+    test_tied_table();
     test_published_plans();
     profile_close(in.profile);
     return test_report();
