@@ -90,10 +90,10 @@ static void sharded_states(const struct plan *plan, double params, double frozen
 
 /* Whole gradients beside the most that a layer's backward needs. Those of experts come after it, when its own buffers,
  * and at zero 3 the weights, are gone. */
-static double counted_gradients(const struct rank_load *load, double largest, double params, bool gathered)
+static double counted_gradients(const struct rank_load *load, double largest, bool gathered)
 {
     if (load->splits_w)
-        return 4 * params;
+        return 0; /* those that are open */
     if (load->expert_params > 0)
         return gathered ? 0 : fmax(0, largest - load->working_bytes);
     return largest;
@@ -128,7 +128,8 @@ double memory_rank(const struct plan *plan, const struct stack *stack, const str
     }
     double largest = load->largest_layer_params * 4, gathered = load->largest_layer_params * memory_weight_bytes(plan);
     if (stack->counted_buffers) {
-        bytes[MEMORY_TEMPORARY] += plan->zero < 2 ? 0 : (plan->zero >= 3 ? gathered * (load->prefetches ? 2 : 1) : 0) + counted_gradients(load, largest, dense + expert, plan->zero >= 3);
+        double layer = (plan->zero >= 3 ? gathered * (load->prefetches ? 2 : 1) : 0) + counted_gradients(load, largest, plan->zero >= 3) + load->open_gradient_bytes;
+        bytes[MEMORY_TEMPORARY] += plan->zero < 2 ? 0 : fmax(0, fmax(layer + load->layer_bytes, load->edge_bytes) - load->working_bytes);
         if (plan->zero >= 3 && plan->precision != PRECISION_FP32) /* gathered from the master weights */
             bytes[MEMORY_WEIGHTS] = 0;
         eight_bit_copies(plan, load, bytes);

@@ -16,8 +16,8 @@
  * counted_buffers (planexec): the executor frees a buffer with its last use, and what it holds is counted. From F to
  * B: kept activations, and of every micro-batch in flight its logits, worked on in place. In B one layer: dy, dh, the
  * norm's and the layer's input gradients, and those of qkv and of gate and up, kept for the weights' gradients; or the
- * head's two. zero 2, 3: one layer's whole gradient (experts': once B is through the layer; split B and W: all gradients),
- * at 3 its gathered weights. With linears in 8 bits two more copies of their weights, by rows and transposed, and a history
+ * head's two. zero 2, 3: one layer's whole gradient (experts': once B is through the layer; split B and W: those that
+ * are open, sim/stages.h), at 3 its gathered weights; or the head's table and its gradient. With linears in 8 bits two more copies of their weights, by rows and transposed, and a history
  * of 1024 largest magnitudes of input, weight and gradient of four linears of a layer. */
 #ifndef COST_MEMORY_H
 #define COST_MEMORY_H
@@ -46,6 +46,10 @@ struct rank_load {
     int communicators;
     int layers; /* on this rank; 0 = a lower bound is asked for */
     bool splits_w; /* the schedule has B and W apart */
+    double open_gradient_bytes; /* planexec at zero 2, 3: whole gradients at the peak, where B and W are apart; else those that wait from
+                                   head to embedding */
+    double edge_bytes;          /* planexec at zero 2, 3: what head or embedding take beside what is kept */
+    double layer_bytes;         /* working_bytes without the head's: what a layer takes beside what is kept */
     bool prefetches; /* planexec at zero 3: the next layer's weights are gathered beside the present one */
     double copies; /* parameter copies: 1, DualPipe 2 */
 };

@@ -11,6 +11,8 @@
 
 struct durations {
     int64_t *forward, *backward, *wgrad, *p2p, *zero, *bytes, *b_bytes, *forward_comm, *backward_comm;
+    int64_t *open_b, *open_w, *open_bw; /* whole gradients: opened by B, added by W, of a BW */
+    bool opens;                         /* not all zero */
     int64_t *all; /* the arrays, one behind the other */
     size_t n_all;
 };
@@ -18,7 +20,9 @@ struct durations {
 static void fill_durations(const struct stages *s, struct arena *arena, struct durations *d)
 {
     size_t n = (size_t)s->n + 1;
-    int64_t **arrays[] = {&d->forward, &d->backward, &d->wgrad, &d->p2p, &d->zero, &d->bytes, &d->b_bytes, &d->forward_comm, &d->backward_comm};
+    int64_t **arrays[] = {&d->forward, &d->backward, &d->wgrad, &d->p2p, &d->zero, &d->bytes, &d->b_bytes, &d->forward_comm, &d->backward_comm,
+                          &d->open_b, &d->open_w, &d->open_bw};
+    d->opens = stages_open_gradients(s);
     d->n_all = n * (sizeof arrays / sizeof *arrays);
     d->all = arena_array(arena, d->n_all, sizeof(int64_t));
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
@@ -32,6 +36,12 @@ static void fill_durations(const struct stages *s, struct arena *arena, struct d
         d->p2p[i] = engine_ps(s->places->p2p_s);
         d->forward_comm[i] = engine_ps(s->stage[i].forward_ep_s);
         d->backward_comm[i] = engine_ps(s->stage[i].backward_ep_s);
+        if (d->opens) {
+            struct stage_gradients g = stages_gradients(s, i);
+            d->open_b[i] = (int64_t)llround(g.b_bytes);
+            d->open_w[i] = (int64_t)llround(g.w_bytes);
+            d->open_bw[i] = (int64_t)llround(g.bw_bytes);
+        }
     }
 }
 
@@ -133,11 +143,71 @@ static int emit(const struct stages *s, const struct durations *d, int64_t micro
     return 0;
 }
 
+/* ---- whole gradients of sharded ones ---- */
+
+/* What a rank holds as its program goes on: activations, and gradients of the stages whose B has been and whose W has not. */
+struct holder {
+    const struct durations *d;
+    bool *open; /* [stages] */
+    int64_t activations, gradients, most, most_activations;
+};
+
+static void hold(struct holder *h, int64_t beside)
+{
+    int64_t now = h->activations + h->gradients + beside;
+    h->most = now > h->most ? now : h->most;
+    h->most_activations = h->activations > h->most_activations ? h->activations : h->most_activations;
+}
+
+static void close_gradients(struct holder *h, int stage)
+{
+    h->gradients -= h->open[stage] ? h->d->open_b[stage] : 0;
+    h->open[stage] = false;
+}
+
+static void hold_half(struct holder *h, enum op_kind kind, int stage)
+{
+    const struct durations *d = h->d;
+    if (kind == OP_F) {
+        h->activations += d->bytes[stage];
+        hold(h, 0);
+    } else if (kind == OP_B) {
+        h->gradients += h->open[stage] ? 0 : d->open_b[stage];
+        h->open[stage] = true;
+        hold(h, 0);
+        h->activations -= d->b_bytes[stage];
+    } else if (kind == OP_W) {
+        hold(h, d->open_w[stage]);
+        close_gradients(h, stage);
+        h->activations -= d->bytes[stage] - d->b_bytes[stage];
+    } else {
+        hold(h, h->open[stage] ? 0 : d->open_bw[stage]);
+        close_gradients(h, stage);
+        h->activations -= d->bytes[stage];
+    }
+}
+
+/* Bytes of gradients at the rank's peak, as far as they lift it above that of activations. */
+static double open_bytes(const struct program *program, const struct durations *d, int rank, struct arena *arena)
+{
+    struct holder h = {.d = d, .open = arena_array(arena, (size_t)program->stages, sizeof(bool))};
+    for (int i = 0; i < program->n_ops[rank]; i++) {
+        const struct op *op = &program->ops[rank][i];
+        if (!op_is_compute(op))
+            continue;
+        hold_half(&h, op->kind == OP_F_BW ? OP_F : (enum op_kind)op->kind, op->stage);
+        if (op->kind == OP_F_BW)
+            hold_half(&h, OP_BW, op->stage2);
+    }
+    return (double)(h.most - h.most_activations);
+}
+
 /* ---- the run ---- */
 
 struct run {
     double makespan_s, makespan_no_p2p_s;
     const struct timeline_rank *rank;
+    double *gradient_bytes; /* [pp], NULL = 0 */
 };
 
 static int run_once(const struct stages *s, const struct durations *d, int64_t micro_batches, double give_up_s, struct arena *arena,
@@ -157,6 +227,9 @@ static int run_once(const struct stages *s, const struct durations *d, int64_t m
         ret->makespan_no_p2p_s = (double)quiet.makespan_ps * 1e-12;
     }
     ret->rank = timeline.rank;
+    ret->gradient_bytes = d->opens ? arena_array(arena, (size_t)program.pp, sizeof(double)) : NULL;
+    for (int r = 0; d->opens && r < program.pp; r++)
+        ret->gradient_bytes[r] = open_bytes(&program, d, r, arena);
     return 0;
 }
 
@@ -225,6 +298,7 @@ int pipeline_run(const struct stages *s, double give_up_s, struct arena *arena, 
             ret->busy_s[r] = (double)run.rank[r].busy_ps * 1e-12 * scale;
             ret->kept_bytes[r] = (double)run.rank[r].peak_bytes;
             ret->kept_bytes[r] += periods * (double)(run.rank[r].peak_bytes - shorter.rank[r].peak_bytes); /* GPipe holds more with every micro-batch */
+            ret->gradient_bytes[r] = run.gradient_bytes ? run.gradient_bytes[r] : 0;
         }
         keep_answer(memo, &d, ret);
     }

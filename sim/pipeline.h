@@ -23,6 +23,7 @@ struct pipeline {
     double makespan_no_p2p_s; /* the same with messages that take no time */
     double busy_s[PREDICT_STAGES_MAX];
     double kept_bytes[PREDICT_STAGES_MAX]; /* peak activations by rank */
+    double gradient_bytes[PREDICT_STAGES_MAX]; /* beside them, of B and W apart (stages_open_gradients); else 0 */
 };
 
 /* What pipeline_run keeps between calls (question.memo): the programs of schedules that do not depend on durations, and, for

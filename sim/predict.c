@@ -49,7 +49,7 @@ static void fill_memory(const struct stages *stages, const struct pipeline *pipe
     for (int r = 0; r < p->n_stages; r++) {
         struct stage_price sum;
         stages_sum_rank(stages, r, &sum);
-        p->stage[r].total = stages_rank_memory(stages, r, &sum, pipeline->kept_bytes[r], p->stage[r].bytes);
+        p->stage[r].total = stages_rank_memory(stages, r, &sum, pipeline->kept_bytes[r], pipeline->gradient_bytes[r], p->stage[r].bytes);
         if (p->stage[r].total > p->peak_bytes) {
             p->peak_bytes = p->stage[r].total;
             p->worst_stage = r;

@@ -338,11 +338,11 @@ static void fill_zero(struct search_worker *w)
     c->known[zero] = true;
     for (int i = 0; i < c->n_probes; i++) {
         int r = c->probe[i];
-        c->still_bytes[zero][i] = stages_rank_memory(&w->stages, r, &w->sum[r], 0, bytes);
+        c->still_bytes[zero][i] = stages_rank_memory(&w->stages, r, &w->sum[r], 0, 0, bytes);
         struct rank_step step = stages_rank_step(&w->stages, r, &w->sum[r]);
         worst = fmax(worst, step.dp_exposed_s + step.optimizer_s);
     }
-    double probe = stages_rank_memory(&w->stages, c->probe[0], &w->sum[c->probe[0]], UNIT_GIB, bytes);
+    double probe = stages_rank_memory(&w->stages, c->probe[0], &w->sum[c->probe[0]], UNIT_GIB, 0, bytes);
     c->per_byte[zero] = (probe - c->still_bytes[zero][0]) / UNIT_GIB;
     const struct stack *stack = w->prices.stack;
     c->step_s[zero] = worst + stack->step_overhead_s + (double)plan_micro_batches(&w->plan) * w->plan.vp * stack->micro_batch_overhead_s;

@@ -216,11 +216,16 @@ static void add_edge(const struct stages *s, struct stage_price *stage, const st
     stage->edge_params += part * params;
 }
 
+static double table_params(const struct stages *s)
+{
+    return ops_vocab_per_rank(s->question->model, s->plan) * (double)s->question->model->hidden;
+}
+
 /* A tied head that is another stage than the embedding, but on its rank, gathers and scatters the one table a second time. */
 static void add_head(const struct stages *s, struct stage_price *stage, double part)
 {
     const struct model *model = s->question->model;
-    double own = ops_shard_head(model, s->plan), table = ops_vocab_per_rank(model, s->plan) * (double)model->hidden;
+    double own = ops_shard_head(model, s->plan), table = table_params(s);
     if (!model->tied || !stages_ends_share(s->plan)) {
         add_edge(s, stage, &s->prices->head, part, own);
         return;
@@ -253,6 +258,7 @@ static void fill_stage(const struct stages *s, int index, int first_layer, int l
         ops_shard_layer(model, plan, kind, &shard);
         add_layers(s, stage, &prices->kind[kind], n, again, away, gathered_bytes(s), shard.dense, shard.expert);
     }
+    stage->layer_bytes = stage->working_bytes;
     double all = plan->recompute == RECOMPUTE_FULL && plan->recompute_layers < 0 ? 1 : 0;
     bool spread = plan->vocab_parallel != VOCAB_EDGES && plan->pp > 1; /* each rank has its part, beside its first chunk */
     double part = spread ? 1.0 / plan->pp : 1;
@@ -262,7 +268,8 @@ static void fill_stage(const struct stages *s, int index, int first_layer, int l
         /* The head's buffers are gone when the layers' are there; apart from W, B frees its input alone: as large as a message. */
         bool splits = plan->pp > 1 && schedule_of(plan->schedule)->splits_w;
         stage->b_bytes = splits ? s->places->p2p_bytes : 0;
-        stage->working_bytes = fmax(0, stage->working_bytes - (splits ? stage->b_bytes : prices->head.kept_bytes));
+        stage->layer_bytes -= splits ? stage->b_bytes : prices->head.kept_bytes;
+        stage->working_bytes = fmax(0, stage->layer_bytes);
     }
     if (spread ? index < plan->pp : index == s->n - 1)
         add_head(s, stage, part);
@@ -418,6 +425,7 @@ static void add_stage(struct stage_price *sum, const struct stage_price *add)
     sum->largest_layer_params = fmax(sum->largest_layer_params, add->largest_layer_params);
     sum->shape_params = fmax(sum->shape_params, add->shape_params);
     sum->working_bytes = fmax(sum->working_bytes, add->working_bytes);
+    sum->layer_bytes = sum->layers > 0 ? fmax(sum->layer_bytes, add->layer_bytes) : add->layer_bytes;
     sum->layers += add->layers;
 }
 
@@ -532,7 +540,58 @@ struct rank_step stages_rank_step(const struct stages *s, int rank, const struct
     return step;
 }
 
-double stages_rank_memory(const struct stages *s, int rank, const struct stage_price *sum, double kept_bytes, double *ret_bytes)
+bool stages_open_gradients(const struct stages *s)
+{
+    return s->prices->stack->counted_buffers && s->plan->zero >= 2 && s->plan->pp > 1 && schedule_of(s->plan->schedule)->splits_w;
+}
+
+/* planexec's head with sharded gradients or weights, beside what is kept: its own buffers, at zero 3 with its table and the layer
+ * that is gathered next; then its table's gradient; then, its buffers gone, that and the shard it is reduced to. */
+static double head_bytes(const struct stages *s, double next_bytes)
+{
+    const struct layer_price *head = &s->prices->head;
+    double gathered = s->plan->zero >= 3 ? table_params(s) * memory_weight_bytes(s->plan) : 0, table = 4 * table_params(s);
+    double shard = s->n == 1 && s->question->model->tied ? 0 : table / s->dp_ways; /* a table that the embedding adds to as well comes last */
+    return fmax(head->working_bytes + gathered, fmax(table, table + shard - head->kept_bytes)) + next_bytes;
+}
+
+/* The embedding's come when all that its micro-batch kept is gone, and are scattered before those of the first layer
+ * (`layers` bytes). */
+static double embedding_bytes(const struct stages *s, double layers)
+{
+    return 4 * ops_shard_embedding(s->question->model, s->plan) * (1 + 1 / s->dp_ways) + layers - s->stage[0].kept_bytes;
+}
+
+/* Of W, in its order: the head's table, then layer by layer what is kept goes and the experts' gradients come. */
+static double w_bytes(const struct stages *s, int index)
+{
+    const struct stage_price *stage = &s->stage[index];
+    bool head = index == s->n - 1;
+    double layers = fmax(1, stage->layers), experts = 4 * stage->expert_params / layers, gone = head ? s->prices->head.kept_bytes : 0;
+    double kept = (stage->kept_bytes - gone) / layers, table = head ? 4 * table_params(s) : 0;
+    double first = table - gone + experts, last = table - gone + layers * experts - (layers - 1) * kept;
+    double embedding = index == 0 ? embedding_bytes(s, layers * experts) : 0;
+    return fmax(fmax(table, embedding), fmax(first, last));
+}
+
+static double layer_gradient_bytes(const struct stages *s, const struct stage_price *stage)
+{
+    double largest = 4 * stage->largest_layer_params;
+    return stage->expert_params <= 0 ? largest : s->plan->zero >= 3 ? 0 : fmax(0, largest - stage->working_bytes);
+}
+
+struct stage_gradients stages_gradients(const struct stages *s, int index)
+{
+    const struct stage_price *stage = &s->stage[index];
+    double working = stage->working_bytes, bw = layer_gradient_bytes(s, stage);
+    if (index == s->n - 1)
+        bw = fmax(bw, head_bytes(s, 0) - working);
+    if (index == 0)
+        bw = fmax(bw, embedding_bytes(s, 4 * stage->largest_layer_params) - working);
+    return (struct stage_gradients){.b_bytes = 4 * (stage->dense_params - stage->edge_params), .w_bytes = fmax(0, w_bytes(s, index) - working), .bw_bytes = bw};
+}
+
+double stages_rank_memory(const struct stages *s, int rank, const struct stage_price *sum, double kept_bytes, double gradient_bytes, double *ret_bytes)
 {
     const struct plan *plan = s->plan;
     const struct model *model = s->question->model;
@@ -550,6 +609,15 @@ double stages_rank_memory(const struct stages *s, int rank, const struct stage_p
     bool spread = plan->vocab_parallel != VOCAB_EDGES && plan->pp > 1;
     load.prefetches = plan->overlap.dp_param && sum->layers > plan->vp; /* more than one layer in a chunk */
     load.splits_w = plan->pp > 1 && schedule_of(plan->schedule)->splits_w;
+    load.open_gradient_bytes = gradient_bytes;
+    load.layer_bytes = sum->layer_bytes;
+    if (s->prices->stack->counted_buffers && plan->zero >= 2 && !load.splits_w) {
+        if (has_head)
+            load.edge_bytes = head_bytes(s, plan->zero >= 3 && load.prefetches ? sum->largest_layer_params * memory_weight_bytes(plan) : 0);
+        if (rank == 0)
+            load.edge_bytes = fmax(load.edge_bytes, embedding_bytes(s, 4 * s->stage[0].largest_layer_params));
+        load.open_gradient_bytes = s->n == 1 && model->tied ? 4 * table_params(s) : 0;
+    }
     if ((has_head || spread) && !s->prices->stack->counted_buffers) /* else among the activations */
         load.logits = (spread ? 1.0 / plan->pp : 1) * (double)plan->micro_batch * (double)plan->seq_len / plan->cp * ops_vocab_per_rank(model, plan) * (1 + (double)model->mtp_modules);
     return memory_rank(plan, s->prices->stack, &s->question->cluster->accelerator, &load, ret_bytes);

@@ -25,6 +25,7 @@ struct stage_price {
     double part_s[TIME_PARTS];             /* compute, recompute, tp, cp, ep, dp (per-layer sharding), other (copies to and from the host) of the three */
     double forward_ep_s, backward_ep_s;    /* expert all-to-all inside forward_s and backward_s */
     double kept_bytes, working_bytes;
+    double layer_bytes; /* working_bytes of its layers alone, less what the head has freed by then: may be negative */
     double b_bytes; /* of kept_bytes, freed by a B that is apart from W */
     double dense_params, expert_params, largest_layer_params, shape_params, edge_params; /* this rank's shard, before ZeRO */
     double frozen_dense, frozen_expert; /* of these params, without gradients and optimizer (low-rank adapters) */
@@ -75,7 +76,17 @@ bool stages_rank_same(const struct stages *stages, int rank);
 /* The rank's stages into *ret (sums; largest_layer and working are maxima). */
 void stages_sum_rank(const struct stages *stages, int rank, struct stage_price *ret);
 struct rank_step stages_rank_step(const struct stages *stages, int rank, const struct stage_price *sum);
-/* kept_bytes: activations in flight at the rank's peak. */
-double stages_rank_memory(const struct stages *stages, int rank, const struct stage_price *sum, double kept_bytes, double *ret_bytes);
+/* kept_bytes: activations in flight at the rank's peak; gradient_bytes: whole gradients beside them (stages_open_gradients). */
+double stages_rank_memory(const struct stages *stages, int rank, const struct stage_price *sum, double kept_bytes, double gradient_bytes,
+                          double *ret_bytes);
+
+/* Where gradients are sharded and B and W apart, planexec opens those of a chunk's dense layers in B (norms and biases add to
+ * them) and scatters them after its W; W adds those of experts and of a table, when what B works with is gone; a fused BW has one
+ * layer's. Which of them are there at the peak is the program's to say. */
+struct stage_gradients {
+    double b_bytes, w_bytes, bw_bytes;
+};
+bool stages_open_gradients(const struct stages *stages); /* is it so here? */
+struct stage_gradients stages_gradients(const struct stages *stages, int stage);
 
 #endif

@@ -15,7 +15,7 @@ cat >"$scratch/tied.json" <<END
 {"model_type":"gpt2","n_embd":96,"n_head":4,"n_layer":4,"n_positions":256,"vocab_size":4000,"activation_function":"gelu_new",
  "layer_norm_epsilon":1e-5}
 END
-for ranks in 1 2; do
+for ranks in 1 2 4; do
     mpirun -np $ranks "$planexec" profile --out "$scratch/$ranks.db" --cluster "$scratch/$ranks.json" --budget-ms 1 \
         >"$scratch/out" 2>&1 || { cat "$scratch/out"; exit 1; }
 done
@@ -61,5 +61,12 @@ done <<'END'
 2 tied "zero":0,"global_batch":8,"pp":2,"vp":2,"schedule":"v-min"
 2 tied "zero":0,"global_batch":8,"pp":2,"vp":2,"schedule":"dualpipev"
 2 tied "zero":0,"global_batch":8,"pp":2,"schedule":"dualpipe"
+2 tied "zero":2,"global_batch":8,"dp":2
+2 tied "zero":3,"global_batch":8,"dp":2
+4 dense "zero":2,"global_batch":16,"dp":2,"pp":2,"schedule":"zb-h1"
+4 dense "zero":2,"global_batch":16,"dp":2,"pp":2,"schedule":"dualpipe"
+4 moe "zero":2,"global_batch":16,"dp":2,"pp":2,"schedule":"dualpipe"
+4 tied "zero":2,"global_batch":16,"dp":2,"pp":2
+4 tied "zero":2,"global_batch":16,"dp":2,"pp":2,"schedule":"dualpipe"
 END
 [ "$failed" -eq 0 ]
