@@ -112,6 +112,7 @@ struct shown {
 struct compared {
     double ratio;
     int64_t elements;
+    double *taken; /* all values, those of others 0; NULL = nobody asks */
 };
 
 static void compare_element(const struct shown *shown, int64_t at, float mine, struct compared *ret)
@@ -138,8 +139,11 @@ static void compare_unit(const struct trainer *t, const struct unit *unit, const
                     column = param->first_column + (inside + i) % param->columns;
             if (row >= shown->param.all_rows)
                 continue;
-            compare_element(shown, row * shown->param.columns + column, mine[i], ret);
+            int64_t at = row * shown->param.columns + column;
+            compare_element(shown, at, mine[i], ret);
             ret->elements += counted;
+            if (counted && ret->taken)
+                ret->taken[at] = (double)mine[i];
         }
         free(mine);
     }
@@ -148,7 +152,8 @@ static void compare_unit(const struct trainer *t, const struct unit *unit, const
 static void compare(const struct trainer *t, const struct shown *shown, bool weights, struct compared *ret)
 {
     const struct params *params = &t->executor.params;
-    *ret = (struct compared){0};
+    ret->ratio = 0;
+    ret->elements = 0;
     for (int i = 0; i < params->n; i++) {
         const struct unit *unit = params->unit[i];
         compare_unit(t, unit, weights ? unit->owned_weight : unit->owned_gradient, shown, ret);
@@ -210,7 +215,7 @@ static void unshow(struct shown *shown)
 static void check_gradient(struct check_bounds *b, int u, int p, double scale, struct check_result *result)
 {
     struct shown shown;
-    struct compared mine;
+    struct compared mine = {0};
     show(b, u, p, scale, &shown);
     int64_t n = (int64_t)shown.param.rows * shown.param.columns;
     if (b->reference)
@@ -226,14 +231,36 @@ static void check_gradient(struct check_bounds *b, int u, int p, double scale, s
     unshow(&shown);
 }
 
+/* The reference goes on from the plan's weights: what the bound allowed does not come back as a difference of gradients. */
+static void take_weights(struct check_bounds *b, int u, const struct param *param, double *taken)
+{
+    int64_t n = (int64_t)param->rows * param->columns, part = 1 << 24;
+    for (int64_t i = 0; i < n; i += part)
+        comm_all_reduce_doubles(b->trainer->executor.world->comm[WORLD_ALL], COMM_SUM, (int)(n - i < part ? n - i : part), taken + i);
+    if (!b->reference)
+        return;
+    struct unit *unit = b->reference->executor.params.unit[u];
+    float *host = malloc((size_t)n * sizeof *host + 1);
+    if (!host)
+        abort();
+    for (int64_t i = 0; i < n; i++)
+        host[i] = (float)taken[i];
+    b->reference->device.upload(&b->reference->device, unit->owned_weight + param->offset, host, (size_t)n * sizeof *host);
+    free(host);
+    unit_refresh(&b->reference->executor.params, unit);
+}
+
 static void check_weight(struct check_bounds *b, int u, int p, double scale, const struct step_result *reference_step,
                          struct check_result *result)
 {
     struct shown shown;
-    struct compared mine;
+    struct compared mine = {0};
     struct check_result ignored = {0};
     show(b, u, p, scale, &shown);
     int64_t n = (int64_t)shown.param.rows * shown.param.columns;
+    mine.taken = calloc((size_t)n + 1, sizeof *mine.taken);
+    if (!mine.taken)
+        abort();
     if (b->reference) {
         const struct unit *unit = b->reference->executor.params.unit[u];
         const struct optimizer_state *o = &b->reference->optimizer;
@@ -252,6 +279,8 @@ static void check_weight(struct check_bounds *b, int u, int p, double scale, con
     broadcast(b->trainer, &shown);
     compare(b->trainer, &shown, true, &mine);
     note(b->trainer, &shown, &mine, &result->weight, &ignored);
+    take_weights(b, u, &shown.param, mine.taken);
+    free(mine.taken);
     unshow(&shown);
 }
 

@@ -16,7 +16,10 @@ struct trainer;
  * (some gradients, like those of key biases, are zero but for rounding). AdamW divides by sqrt(v): an update may
  * differ by
  *     rate min(2, 2 d / (sqrt(v) + epsilon)),   d = the gradient's tolerance,
- * summed over the steps, and by rounding 8 u |w|. With weights and activations stored in bfloat16, or rounded to it (error 2^-9 each,
+ * summed over the steps, and by rounding 8 u |w|. That is up to two whole updates where a gradient is zero but for rounding,
+ * and weights that are so far apart have other gradients: so once a step's weights have been compared, the reference takes the
+ * plan's and goes on from them, and the next step's gradients differ by rounding alone. (The plan's run is left as it is: copies
+ * of weights that were not brought up to date still show.) With weights and activations stored in bfloat16, or rounded to it (error 2^-9 each,
  * some ten stores per layer that add up like a random walk, in both runs) the gradient's tolerance is 4 x 2^-9 sqrt(10
  * (L + 2)) t.
  *

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "exec/check.h"
 #include "exec/measure.h"
 #include "kernels/kernels.h"
 
@@ -120,8 +121,75 @@ static void test_spikes(void)
     one_rank_close(&one);
 }
 
+/* The first weight's gradient of out x in that a step computes is off: by a part of itself, by so much everywhere. */
+static struct {
+    int out, in, left;
+    float part, everywhere;
+} fault;
+
+static void faulty_gemm(void *queue, int n, const struct gemm *gemm)
+{
+    for (int i = 0; i < n; i++) {
+        const struct gemm *g = &gemm[i];
+        bool here = g->transpose_a && g->accumulate && g->m == fault.out && g->n == fault.in && fault.left > 0;
+        kernels_cpu.gemm(queue, 1, g);
+        if (!here)
+            continue;
+        fault.left--;
+        for (int row = 0; row < g->m; row++)
+            for (int column = 0; column < g->n; column++) {
+                float *c = (float *)g->c + (int64_t)row * g->stride_c + column;
+                *c += *c * fault.part + fault.everywhere;
+            }
+    }
+}
+
+/* Steps 1 and 2 against a run without fault, which is in step `faulty` alone. */
+static void check_steps(int faulty, float part, float everywhere, bool *ret_passed, struct check_result *ret)
+{
+    struct one_rank one, reference;
+    struct kernels kernels = kernels_cpu;
+    kernels.gemm = faulty_gemm;
+    fault.left = 0;
+    one_rank_open(&one, "llama-tiny", 2, 32, &kernels);
+    one_rank_open(&reference, "llama-tiny", 2, 32, &kernels_cpu);
+    fault.out = (int)one.model.hidden;
+    fault.in = (int)one.model.kinds[0].ffn;
+    fault.part = part;
+    fault.everywhere = everywhere;
+    struct check_bounds *bounds = check_begin(&one.trainer, &reference.trainer);
+    for (int step = 1; step <= 2; step++) {
+        fault.left = step == faulty;
+        check_step(bounds, &ret[step - 1]);
+        ret_passed[step - 1] = check_passed(&ret[step - 1]);
+        printf("fault in step %d: step %d, gradient %s at %g, weight %s at %g\n", faulty, step, ret[step - 1].gradient.name,
+               ret[step - 1].gradient.ratio, ret[step - 1].weight.name, ret[step - 1].weight.ratio);
+    }
+    check_end(bounds);
+    one_rank_close(&one);
+    one_rank_close(&reference);
+}
+
+/* A gradient that is off by what rounding may do turns round where it is near zero, and AdamW makes whole updates of that: the
+ * next step's gradients pass. One that is wrong by a hundredth does not, in any step. */
+static void test_check(void)
+{
+    struct check_result r[2];
+    bool passed[2];
+    check_steps(1, 0, 0.9e-6f, passed, r);
+    CHECK(passed[0] && passed[1]);
+    CHECK(r[0].gradient.ratio > 0.1 && r[0].weight.ratio > 0.1);
+    for (int step = 1; step <= 2; step++) {
+        check_steps(step, 0.01f, 0, passed, r);
+        CHECK(passed[0] == (step == 2) && !passed[step - 1]);
+        CHECK(r[step - 1].gradient.ratio > 1);
+        CHECK_CONTAINS(r[step - 1].gradient.name, "down.weight");
+    }
+}
+
 int main(void)
 {
+    test_check();
     test_schedule();
     test_poison((float)NAN);
     test_poison((float)INFINITY);
