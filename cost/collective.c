@@ -27,15 +27,6 @@
 
 #include "cost/group_span.h"
 
-static double bus_factor(enum collective_op op, double n)
-{
-    switch (op) {
-    case COLLECTIVE_ALL_REDUCE: return 2 * (n - 1) / n;
-    case COLLECTIVE_P2P: return 1;
-    default: return (n - 1) / n;
-    }
-}
-
 static double ring_steps(enum collective_op op, double n)
 {
     switch (op) {
@@ -60,7 +51,7 @@ static double curve_s(const struct alpha_beta *curve, double bus_bytes)
 
 static double inside_node_s(const struct link_profile *link, enum collective_op op, double n, double bytes)
 {
-    double bus_bytes = bytes * bus_factor(op, n);
+    double bus_bytes = bytes * collective_bus_factor(op, n);
     const struct alpha_beta *nearest = NULL;
     for (int i = 0; i < link->n_curves[op]; i++) {
         const struct alpha_beta *curve = &link->curve[op][i];
@@ -115,7 +106,7 @@ static double node_line(double quality, const struct fabric_profile *f, const st
 /* The formulas, across nodes; quality: of the links, 1 = sound. */
 static double physics_s(const struct node_group *group, double quality, const struct span *span, enum collective_op op, double bytes)
 {
-    double n = (double)span->ranks, bus_bytes = bytes * bus_factor(op, n);
+    double n = (double)span->ranks, bus_bytes = bytes * collective_bus_factor(op, n);
     const struct fabric_profile *f = &group->fabric;
     double line = node_line(quality, f, span, op == COLLECTIVE_ALL_TO_ALL ? span->spread_bytes_per_s : span->nic_bytes_per_s);
     double inside = span->ranks_per_node > 1 ? inside_node_s(&group->intra, op, span->ranks_per_node, bytes) : 0;
@@ -182,7 +173,7 @@ double collective_s(const struct cluster *cluster, const struct span *span, enum
     const struct alpha_beta *curve = near_curve(group, span, op, &measured);
     if (curve == NULL)
         return physics;
-    return curve_s(curve, bytes * bus_factor(op, curve->ranks)) * (physics / physics_s(group, 1, &measured, op, bytes));
+    return curve_s(curve, bytes * collective_bus_factor(op, curve->ranks)) * (physics / physics_s(group, 1, &measured, op, bytes));
 }
 
 /* Distinct places that k uniform choices among n hit. */

@@ -20,6 +20,15 @@ _Static_assert(sizeof(provenance_names) / sizeof(provenance_names[0]) == PROVENA
 _Static_assert(sizeof(collective_names) / sizeof(collective_names[0]) == COLLECTIVE_OPS + 1, "one name each");
 _Static_assert(sizeof(link_class_names) / sizeof(link_class_names[0]) == LINK_CLASSES + 1, "one name each");
 
+double collective_bus_factor(enum collective_op op, double ranks)
+{
+    switch (op) {
+    case COLLECTIVE_ALL_REDUCE: return 2 * (ranks - 1) / ranks;
+    case COLLECTIVE_P2P: return 1;
+    default: return (ranks - 1) / ranks;
+    }
+}
+
 struct profile {
     struct profile_rows rows;
     char *name; /* "default", or "default + my.db" */

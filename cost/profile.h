@@ -57,6 +57,8 @@ struct expert_form {
 
 enum collective_op { COLLECTIVE_ALL_REDUCE, COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_TO_ALL, COLLECTIVE_P2P, COLLECTIVE_OPS };
 extern const char *const collective_names[]; /* "all_reduce", ... NULL */
+/* nccl-tests' bus factor: V = S times this. */
+double collective_bus_factor(enum collective_op op, double ranks);
 
 /* t = min over lines of alpha_s + V / bytes_per_s, V = bus bytes of the operation
  * (all-reduce 2(n-1)/n S, all-gather/reduce-scatter/all-to-all (n-1)/n S, p2p S;

@@ -179,23 +179,6 @@ int profile_accelerator(const struct profile *profile, const char *name, struct 
     return bad;
 }
 
-/* nccl-tests bus factor: V = S * factor. */
-static double bus_factor(enum collective_op op, int ranks)
-{
-    switch (op) {
-    case COLLECTIVE_ALL_REDUCE:
-        return 2.0 * (ranks - 1) / ranks;
-    case COLLECTIVE_ALL_GATHER:
-    case COLLECTIVE_REDUCE_SCATTER:
-    case COLLECTIVE_ALL_TO_ALL:
-        return (ranks - 1.0) / ranks;
-    case COLLECTIVE_P2P:
-    case COLLECTIVE_OPS:
-        break;
-    }
-    return 1;
-}
-
 /* The curves of a link or a fabric, where they go. */
 struct curves {
     enum profile_section section;
@@ -242,7 +225,7 @@ static int add_line(const struct curves *curves, const struct alpha_beta_key *ke
     else if (strcmp(row->field, "from_bytes") == 0)
         line->from_bytes = si_value(row);
     else
-        line->bytes_per_s = si_value(row) * bus_factor(key->op, key->ranks);
+        line->bytes_per_s = si_value(row) * collective_bus_factor(key->op, key->ranks);
     curve->n_lines = key->line > curve->n_lines ? key->line : curve->n_lines;
     curve->provenance = row->provenance > curve->provenance ? row->provenance : curve->provenance;
     return 0;

@@ -87,8 +87,8 @@ struct left_out {
     struct { const struct calibrate_parameter *parameter; double by; } move[LEFT_OUT_MOVES];
 };
 typedef void (*left_out_progress)(const struct left_out *group, int done, int all);
-/* Fits without each group (BY_GROUP), or each accelerator, model or stack, in turn, from the values that are set (those of the full fit); they are left as they were.
- * Returns how many groups, -1 on failure; ret_groups, in the arena, has one more: all together. progress may be NULL. */
+/* Fits without each group (BY_GROUP), or each accelerator, model or stack, in turn, from the values that are set (those of
+ * the full fit); they are left as they were. Returns how many groups, -1 on failure; ret_groups, in the arena, has one more: all together. progress may be NULL. */
 int calibrate_leave_groups_out(struct calibration *calibration, enum validate_by by, left_out_progress progress, struct arena *arena,
                                struct left_out **ret_groups, struct err *err);
 /* The parameters that moved, as rows of a profile. */

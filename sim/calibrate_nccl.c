@@ -41,12 +41,6 @@ static int op_in(const char *text)
     return -1;
 }
 
-static double bus_factor(enum collective_op op, int ranks)
-{
-    double n = ranks;
-    return op == COLLECTIVE_P2P ? 1 : op == COLLECTIVE_ALL_REDUCE ? 2 * (n - 1) / n : (n - 1) / n;
-}
-
 /* ---- rows ---- */
 
 /* algbw is printed with two decimals: it must be size / time within that, or 3 %. */
@@ -68,7 +62,7 @@ static void add_row(struct reader *r, const char *redop, double size, double tim
         *row = (struct nccl_row){.op = (enum collective_op)r->op, .ranks = r->ranks, .nodes = r->nodes, .size_bytes = size, .time_s = time_us * 1e-6,
                                  .bus_bytes_per_s = busbw * 1e9};
         if (r->ranks > 1)
-            row->bus_bytes_per_s = size * bus_factor(row->op, r->ranks) / row->time_s;
+            row->bus_bytes_per_s = size * collective_bus_factor(row->op, r->ranks) / row->time_s;
         snprintf(row->redop, sizeof row->redop, "%s", redop);
     }
 }

@@ -82,9 +82,9 @@ static int add_stack(struct validation *v, const char *name, struct err *err)
 static void name_stack(const struct profile *profile, struct run *run)
 {
     const char *chain[PROFILE_CHAIN_MAX];
-    int n = *run->stack && !run_stack_is_word(run->stack) ? profile_chain(profile, SECTION_STACK, run->stack, chain, NULL) : -1;
     if (!*run->stack || run_stack_is_word(run->stack))
         return;
+    int n = profile_chain(profile, SECTION_STACK, run->stack, chain, NULL);
     *(n > 0 ? &run->own_stack : &run->unknown_stack) = run->stack;
     run->stack = "megatron";
     for (int i = n - 1; i > 0; i--)

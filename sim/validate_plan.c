@@ -71,20 +71,23 @@ static const struct stack_words {
     {"deepspeed", "deepspeed", 3, false, false},
 };
 
-static const struct stack_words *stack_words(const struct run *run)
+static const struct stack_words *find_words(const char *name)
 {
     for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++)
-        if (strcmp(stacks[i].theirs, run->stack) == 0)
+        if (strcmp(stacks[i].theirs, name) == 0)
             return &stacks[i];
-    return &stacks[0];
+    return NULL;
+}
+
+static const struct stack_words *stack_words(const struct run *run)
+{
+    const struct stack_words *words = find_words(run->stack);
+    return words ? words : &stacks[0];
 }
 
 bool run_stack_is_word(const char *name)
 {
-    for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++)
-        if (strcmp(stacks[i].theirs, name) == 0)
-            return true;
-    return false;
+    return find_words(name) != NULL;
 }
 
 /* Before flash attention came to Megatron-LM (v4, early 2023). */

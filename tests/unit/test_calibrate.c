@@ -293,23 +293,32 @@ static void reads_layouts(void)
     CHECK_INT(layout_parse("Etx", counts), -1);
 }
 
+static const char models[] = "{\"m\": {\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 11008, \"num_hidden_layers\": 32, "
+                             "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"vocab_size\": 32000, \"max_position_embeddings\": 8192}}";
+
+/* The runs of that text, read and priced with the shipped profile; the caller releases both. */
+static void load_runs(const char *runs, int threads, struct profile **ret_profile, struct validation *ret, struct err *err)
+{
+    struct err warn = {0};
+    CHECK_INT(profile_open(NULL, ret_profile, err), 0);
+    CHECK_INT(validation_load(ret, write_file("runs", runs), write_file("models", models), *ret_profile, &warn, err), 0);
+    ret->threads = threads;
+    validation_price_all(ret);
+}
+
 /* Runs that all take 1.2 times the prediction: the numbers move towards them, stay in their ranges, and one run helps. */
 static void fits_runs(void)
 {
-    static const char models[] = "{\"m\": {\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 11008, \"num_hidden_layers\": 32, "
-                                 "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"vocab_size\": 32000, \"max_position_embeddings\": 8192}}";
     struct arena arena = {0};
-    struct err err = {0}, warn = {0};
+    struct err err = {0};
     struct profile *profile = NULL;
     struct validation v = {0};
     struct calibrate_options options;
     struct calibration *c = arena_alloc(&arena, sizeof *c);
-    const char *runs = write_file("runs", "id,stack,accelerator,gpus,model,tp,pp,mbs,gbs,seq_len,recompute,zero,precision,step_time_s\n"
-                                          "a,megatron,h100-sxm,8,m,2,1,1,64,4096,none,1,bf16,1\n");
+    static const char one_run[] = "id,stack,accelerator,gpus,model,tp,pp,mbs,gbs,seq_len,recompute,zero,precision,step_time_s\n"
+                                  "a,megatron,h100-sxm,8,m,2,1,1,64,4096,none,1,bf16,1\n";
     calibrate_defaults(&options);
-    CHECK_INT(profile_open(NULL, &profile, &err), 0);
-    CHECK_INT(validation_load(&v, runs, write_file("models", models), profile, &warn, &err), 0);
-    validation_price_all(&v);
+    load_runs(one_run, 0, &profile, &v, &err);
     if (!CHECK(v.outcome[0].predicted))
         printf("%s%s\n", v.outcome[0].mapped.reason, err.text);
     v.outcome[0].measured_s = 1.2 * v.outcome[0].step_time_s;
@@ -369,8 +378,6 @@ static void check_left_out(struct calibration *c, enum validate_by by, const str
     c->weight = own;
 }
 
-static const char nine_models[] = "{\"m\": {\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 11008, \"num_hidden_layers\": 32, "
-                                  "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"vocab_size\": 32000, \"max_position_embeddings\": 8192}}";
 static const char nine_runs[] = "id,group,stack,accelerator,gpus,model,tp,pp,mbs,gbs,seq_len,recompute,zero,precision,step_time_s\n"
                                 "a,one,megatron,h100-sxm,8,m,2,1,1,64,4096,none,1,bf16,1\nb,one,megatron,h100-sxm,8,m,1,2,1,64,4096,none,1,bf16,1\n"
                                 "c,one,megatron,h100-sxm,16,m,4,2,1,128,4096,full,1,bf16,1\nd,one,megatron,h100-sxm,8,m,8,1,1,8,2048,none,1,bf16,1\n"
@@ -386,16 +393,14 @@ static void one_run_moves_little(void)
     for (int row = 0; row < 9; row += 4)
         for (int f = 0; f < 3; f++) {
             struct arena arena = {0};
-            struct err err = {0}, warn = {0};
+            struct err err = {0};
             struct profile *profile = NULL;
             struct validation v = {0};
             struct calibrate_options options;
             struct calibration *c = arena_alloc(&arena, sizeof *c);
             double before[9];
             calibrate_defaults(&options);
-            CHECK_INT(profile_open(NULL, &profile, &err), 0);
-            CHECK_INT(validation_load(&v, write_file("runs", nine_runs), write_file("models", nine_models), profile, &warn, &err), 0);
-            validation_price_all(&v);
+            load_runs(nine_runs, 0, &profile, &v, &err);
             for (int i = 0; i < 9; i++) {
                 before[i] = v.outcome[i].step_time_s;
                 v.outcome[i].measured_s = i == row ? factors[f] * before[i] : (double)NAN;
@@ -418,17 +423,14 @@ static void leaves_groups_out(void)
 {
     static const double factor[] = {1.1, 1.22, 1.05, 1.4, 0.9, 1.02, 1.08, 1.3, 1.15};
     struct arena arena = {0};
-    struct err err = {0}, warn = {0};
+    struct err err = {0};
     struct profile *profile = NULL;
     struct validation v = {0};
     struct calibrate_options options;
     struct calibration *c = arena_alloc(&arena, sizeof *c);
     struct left_out *groups;
     calibrate_defaults(&options);
-    CHECK_INT(profile_open(NULL, &profile, &err), 0);
-    CHECK_INT(validation_load(&v, write_file("runs", nine_runs), write_file("models", nine_models), profile, &warn, &err), 0);
-    v.threads = 2;
-    validation_price_all(&v);
+    load_runs(nine_runs, 2, &profile, &v, &err);
     for (int i = 0; i < v.table.n; i++) {
         if (!CHECK(v.outcome[i].predicted))
             printf("%s\n", v.outcome[i].mapped.reason);
